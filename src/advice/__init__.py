@@ -1,0 +1,44 @@
+"""ADVICE: let an agent crash for a while, learn what a crash looks like, then stand in between.
+
+Importing this package registers the tasks with Gymnasium (where it is installed) and nothing
+heavier: MuJoCo, JAX and SciPy are loaded when they are first needed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from advice.config import ShieldConfig
+from advice.types import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from advice.envs import make
+    from advice.integrations.wrapper import ShieldedEnv
+    from advice.shields.advice import Shield
+
+__version__ = "0.1.0"
+__all__ = ["Outcome", "Shield", "ShieldConfig", "ShieldedEnv", "Verdict", "make"]
+
+_LAZY = {
+    "Shield": "advice.shields.advice",
+    "ShieldedEnv": "advice.integrations.wrapper",
+    "make": "advice.envs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'advice' has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+try:
+    import gymnasium as _gymnasium  # a saved shield guards without it
+except ImportError:  # pragma: no cover
+    pass
+else:
+    from advice.envs import register_tasks as _register_tasks
+
+    _register_tasks()
+    del _gymnasium, _register_tasks

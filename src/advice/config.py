@@ -1,0 +1,162 @@
+"""Every setting, as frozen dataclasses: one per room. A field's docstring is the command's help."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_type_hints
+
+KRule = Literal["inclusive-down", "printed", "released", "fixed"]
+Fallback = Literal["proposed", "least-risk"]
+ContrastiveForm = Literal["released", "printed"]
+
+
+@dataclass(frozen=True)
+class ShieldConfig:
+    """The ADVICE shield. Defaults are the paper's, or the reading that the docs argue for."""
+
+    construction_episodes: int = 1000
+    """Unshielded episodes (E) that are watched before the shield is fitted."""
+    k: int = 4
+    """Safe neighbours (K) an action needs at first."""
+    k_max: int = 5
+    """Neighbours that vote (K_max)."""
+    k_rule: KRule = "inclusive-down"
+    """How K follows the recent violations; fixed leaves it alone."""
+    recent_window: int = 3
+    """Episodes in the recent window (h_r)."""
+    distant_window: int = 25
+    """Episodes in the distant window (h_d)."""
+    fallback: Fallback = "proposed"
+    """What to do when no candidate is safe: execute the proposal, or the least risky candidate."""
+    intervention_penalty: float = 0.0
+    """If above 0, the agent also learns (s, vetoed action, -penalty, s)."""
+    candidates_per_dimension: int = 11
+    """Values per action dimension of the candidate grid."""
+    candidate_budget: int = 1024
+    """At most this many candidates; beyond it a low-discrepancy sample replaces the grid."""
+    capacity_per_class: int = 50_000
+    """Features kept per class; when full, a fair random sample of all seen is kept."""
+    unsafe_per_episode: int = 10
+    """At most this many unsafe features from one episode, so one long crash drowns nothing."""
+    keep_learning: bool = False
+    """After arming, go on adding newly labelled features as neighbours (without a refit)."""
+    latent_size: int = 2
+    """Dimensions of the latent space."""
+    hidden_size: int = 512
+    """Width of the hidden layer of encoder and decoder."""
+    margin: float = 1.0
+    """Contrastive margin m."""
+    contrastive_form: ContrastiveForm = "released"
+    """released: max(0, m-d)^2; printed: max(0, m-d^2)."""
+    contrastive_weight: float = 1.25
+    """Weight of the contrastive loss."""
+    reconstruction_weight: float = 1.0
+    """Weight of each of the two reconstruction losses."""
+    dropout: float = 0.3
+    """Dropout after the hidden layer."""
+    l2: float = 1e-3
+    """Weight decay added to the loss as l2 * sum(w^2) over the dense layers."""
+    learning_rate: float = 0.01
+    """NAdam's first learning rate."""
+    min_learning_rate: float = 1e-6
+    """The plateau schedule stops here."""
+    plateau_factor: float = 0.2
+    """The learning rate is multiplied by this on a plateau."""
+    plateau_patience: int = 10
+    """Epochs without improvement that make a plateau."""
+    stop_patience: int = 20
+    """Epochs without improvement that end the fit; the best weights are restored."""
+    max_epochs: int = 500
+    """The fit never takes more epochs than this."""
+    fit_batch_size: int = 32
+    """Pairs per gradient step of the fit."""
+    held_out: float = 0.2
+    """Share of the episodes kept out of the gradient, for early stopping and the audit."""
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """The learner that every method shares."""
+
+    hidden_size: int = 256
+    """Width of the two hidden layers of actor and critic."""
+    actor_learning_rate: float = 2e-3
+    """Adam's step for the actor."""
+    critic_learning_rate: float = 1e-3
+    """Adam's step for the critic."""
+    gamma: float = 0.95
+    """Discount."""
+    tau: float = 0.005
+    """Share of the online weights that enters the targets at each update."""
+    batch_size: int = 64
+    """Transitions per update; learning starts when that many are stored."""
+    replay_capacity: int = 200_000
+    """Transitions kept for replay."""
+    updates_per_step: int = 1
+    """Gradient updates after each environment step."""
+    bootstrap_through_terminal: bool = False
+    """Bootstrap through goal and crash too, as the authors' release does."""
+    noise_theta: float = 0.15
+    """Ornstein-Uhlenbeck pull towards zero."""
+    noise_sigma: float = 0.2
+    """Ornstein-Uhlenbeck strength."""
+    noise_dt: float = 0.01
+    """Ornstein-Uhlenbeck time step."""
+    noise_shared: bool = False
+    """One noise value for all action dimensions, as the authors' release does."""
+    noise_reset: bool = True
+    """Start the noise anew each episode; the authors' release never does."""
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """What may be set about a task."""
+
+    max_episode_steps: int | None = None
+    """Time limit in steps; the task's own if not given."""
+    observe_velocity: bool = False
+    """Add the car's velocity to the observation (the built-in tasks)."""
+    options: dict[str, float] = field(default_factory=dict)
+    """Numbers of the task's row to change, as name value pairs (see `advice tasks`)."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run."""
+
+    task: str = "randomised-goal"
+    """A task of `advice tasks`, a registered Gymnasium id, or module:Class."""
+    method: str = "advice"
+    """A method of `advice methods`, or agent+shield such as ddpg+advice."""
+    seed: int = 0
+    """Everything random follows from this number."""
+    episodes: int = 2000
+    """Episodes to train."""
+    shield: ShieldConfig = field(default_factory=ShieldConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
+
+
+Config = TypeVar("Config")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as plain JSON-ready values."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
+    """The config that :func:`to_dict` described; an unknown key is an error."""
+    hints = get_type_hints(kind)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no setting {', '.join(map(repr, unknown))}")
+    return kind(
+        **{
+            name: from_dict(hints[name], value)
+            if dataclasses.is_dataclass(hints[name]) and isinstance(value, dict)
+            else value
+            for name, value in values.items()
+        }
+    )

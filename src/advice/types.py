@@ -1,0 +1,103 @@
+"""The words every room shares: what happened, what was decided, what can go wrong."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+
+RateActions: TypeAlias = Callable[[Array, Array], Array]
+"""The agent's opinion: ``rate_actions(obs, actions) -> values``, one value per row of actions."""
+
+
+class Outcome(enum.IntEnum):
+    """What one step turned out to be, by the paper's labelling rule."""
+
+    UNSAFE = 0
+    SAFE = 1
+    INCONCLUSIVE = 2
+
+
+class Verdict(NamedTuple):
+    """A shield's answer to one proposed action."""
+
+    action: Any
+    """What to execute: the proposal itself, bit for bit, or its replacement."""
+    intervened: bool
+    """True if the proposal was judged unsafe and another action took its place."""
+    safe_neighbours: int
+    """How many of the proposal's K_max nearest neighbours are safe."""
+    no_safe_action: bool
+    """True if the proposal was judged unsafe and no candidate was judged safe either."""
+    candidates: int = 0
+    """How many alternatives were examined."""
+    neighbours: Array | None = None
+    """On request: indices of the proposal's nearest neighbours in the shield's memory."""
+    distances: Array | None = None
+    """On request: latent distances to those neighbours."""
+
+
+class Transition(NamedTuple):
+    """One step as an agent learns from it."""
+
+    obs: Array
+    action: Array
+    reward: float
+    cost: float
+    next_obs: Array
+    terminated: bool
+
+
+class EpisodeRecord(NamedTuple):
+    """One line of ``episodes.csv``."""
+
+    episode: int
+    steps: int
+    total_steps: int
+    episode_return: float
+    cost: float
+    violation: bool
+    success: bool
+    interventions: int
+    no_safe_action: int
+    k: int
+    multiplier: float
+    seconds: float
+
+
+class AdviceError(Exception):
+    """Something the user can mend; the message says what was expected and what was found."""
+
+
+class NotFittedError(AdviceError):
+    """The shield was asked to guard before it had been fitted."""
+
+
+class OneClassError(AdviceError):
+    """A fit needs safe and unsafe features, and one of the two is missing."""
+
+
+class SpaceMismatchError(AdviceError):
+    """Spaces differ from the ones the shield was made for, or are of an unsupported kind."""
+
+
+class BrokenFileError(AdviceError):
+    """A file is truncated, edited, foreign or of a version this release cannot read."""
+
+
+def as_float_vector(value: Any, size: int, what: str) -> NDArray[np.float64]:
+    """``value`` as ``size`` finite float64 numbers, or a ValueError naming expected and found."""
+    try:
+        vector = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what}: expected {size} numbers, found {value!r}") from None
+    if vector.shape != (size,):
+        raise ValueError(f"{what}: expected shape ({size},), found {vector.shape}")
+    if not np.isfinite(vector).all():
+        raise ValueError(f"{what}: expected finite numbers, found {vector}")
+    return vector
