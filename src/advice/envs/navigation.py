@@ -1,0 +1,390 @@
+"""The one environment behind every task: a car, things to reach, things to keep clear of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from advice.envs.rendering import Painter, mujoco  # isort: skip  (chooses how MuJoCo draws, first)
+from advice.envs.arena import COLOURS, PHYSICS_STEPS, TIMESTEP, build_model
+from advice.envs.placement import Spot, place
+from advice.envs.robots import RIDE_HEIGHT
+from advice.envs.sensors import lidars
+from advice.envs.tasks import TaskSpec, did_you_mean, resolve
+from advice.types import Array, as_float_vector
+
+_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+_HARMFUL, _RIGHT_BUTTON = 1, 2  # bits: what touching a geom means
+_VELOCITY_BOUND = np.array([2.0, 2.0, 20.0], dtype=np.float32)
+_CAMERAS = ("top", "chase")
+
+
+class NavigationEnv(gymnasium.Env[Array, Array]):
+    """A task of the table as a Gymnasium environment.
+
+    Actions are the two wheels' motors in [-1, 1]; values beyond are clipped. The observation is one
+    pseudo-lidar per kind of object and, on request, the car's velocity (forward, left, yaw rate).
+    ``info`` always holds ``cost``, ``violation`` and ``success``.
+    """
+
+    metadata = {"render_modes": ["rgb_array", "human"], "render_fps": 25}  # noqa: RUF012
+
+    def __init__(
+        self,
+        task: str = "randomised-goal",
+        *,
+        render_mode: str | None = None,
+        camera: str = "top",
+        render_size: tuple[int, int] = (480, 480),
+        draw_lidar: bool = False,
+        observe_velocity: bool = False,
+        **numbers: Any,
+    ) -> None:
+        modes = [None, *self.metadata["render_modes"]]
+        if render_mode not in modes:
+            raise ValueError(f"render_mode: expected one of {modes}, found {render_mode!r}")
+        if camera not in _CAMERAS:
+            raise ValueError(f"camera: expected one of {_CAMERAS}, found {camera!r}")
+        self.task: TaskSpec = resolve(task, numbers)
+        self.render_mode = render_mode
+        self.model = build_model(self.task)
+        self.data = mujoco.MjData(self.model)
+        self._camera, self._render_size, self._draw_lidar = camera, render_size, draw_lidar
+        self._observe_velocity = observe_velocity
+        self._painter: Painter | None = None
+        self._viewer: Any = None
+        self._resolve_names()
+        self._make_spaces()
+        self._placed: dict[str, Array] = {}  # kind -> (n, 3): x, y, yaw at the start
+        self._right_button = 0
+        self._steps = 0
+        self._observation = np.zeros(self.observation_space.shape or (), dtype=np.float32)
+
+    # ------------------------------------------------------------------ the Gymnasium interface
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start an episode; ``options={"layout": ...}`` fixes places as :attr:`start` gives them."""
+        super().reset(seed=seed)
+        unknown = sorted(set(options or {}) - {"layout"})
+        if unknown:
+            raise ValueError(f"reset options: expected 'layout', found {', '.join(map(repr, unknown))}")
+        self._draw_layout((options or {}).get("layout") or {})
+        mujoco.mj_resetData(self.model, self.data)
+        self._apply_layout()
+        self._steps = 0
+        self._look()
+        self._observation = self._observe()
+        if self.render_mode == "human":
+            self.render()
+        return self._observation.copy(), _info(0.0, False, False)
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Ten physics steps under one action."""
+        control = as_float_vector(action, 2, "action")
+        if not self._placed:
+            raise gymnasium.error.ResetNeeded("expected reset() before the first step()")
+        distance_before = self._target_distance()
+        np.clip(control, -1.0, 1.0, out=self.data.ctrl)
+        mujoco.mj_step(self.model, self.data, PHYSICS_STEPS)
+        self._steps += 1
+        if self._warnings.number.any():
+            # MuJoCo has thrown the state away: nothing was seen, the episode cannot go on.
+            info = _info(0.0, False, False)
+            return self._observation.copy(), 0.0, False, True, {**info, "unstable": True}
+        self._look()
+        self._observation = self._observe()
+
+        touched = self._touched()
+        violation = bool(touched & _HARMFUL)
+        truncated = self._steps >= self.task.max_episode_steps
+        success = not violation and self._has_succeeded(touched, truncated)
+        cost = self.task.cost if violation or self._in_hazard() else 0.0
+        reward = self._circling() if self._circle else distance_before - self._target_distance()
+        if violation:
+            reward += self.task.violation_reward
+        elif success and not self._circle:
+            reward += self.task.success_reward
+        terminated = violation or (success and not self._circle)
+        if self.render_mode == "human":
+            self.render()
+        return self._observation.copy(), reward, terminated, truncated, _info(cost, violation, success)
+
+    def render(self) -> Any:
+        """A frame (height, width, 3) in mode ``rgb_array``; a window in mode ``human``."""
+        if self.render_mode == "rgb_array":
+            if self._painter is None:
+                self._painter = Painter(self.model, self._camera, self._render_size)
+            return self._painter.draw(self.data, self._rings() if self._draw_lidar else [])
+        if self.render_mode == "human":
+            if self._viewer is None:
+                import mujoco.viewer
+
+                self._viewer = mujoco.viewer.launch_passive(self.model, self.data)
+            self._viewer.sync()
+        return None
+
+    def close(self) -> None:
+        """Free windows and drawing contexts."""
+        for shown in (self._painter, self._viewer):
+            if shown is not None:
+                shown.close()
+        self._painter = self._viewer = None
+
+    # ----------------------------------------------------------------------- state and layout
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything the future depends on: arrays, and values that JSON can hold."""
+        physics = np.empty(mujoco.mj_stateSize(self.model, _STATE))
+        mujoco.mj_getState(self.model, self.data, physics, _STATE)
+        return {
+            "task": self.task.name,
+            "physics": physics,
+            **{f"layout/{kind}": places.copy() for kind, places in self._placed.items()},
+            "right_button": self._right_button,
+            "steps": self._steps,
+            "generator": self.np_random.bit_generator.state,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`get_state` gave, bit for bit."""
+        physics = np.asarray(state["physics"], dtype=np.float64)
+        size = mujoco.mj_stateSize(self.model, _STATE)
+        if state["task"] != self.task.name or physics.shape != (size,):
+            raise ValueError(
+                f"state: expected {self.task.name} with {size} numbers, "
+                f"found {state['task']} with {physics.shape}"
+            )
+        generator = np.random.Generator(getattr(np.random, state["generator"]["bit_generator"])())
+        generator.bit_generator.state = state["generator"]
+        self.np_random = generator
+        self._placed = {
+            name.removeprefix("layout/"): np.array(places, dtype=np.float64)
+            for name, places in state.items()
+            if name.startswith("layout/")
+        }
+        self._right_button, self._steps = int(state["right_button"]), int(state["steps"])
+        mujoco.mj_resetData(self.model, self.data)
+        self._apply_layout()
+        mujoco.mj_setState(self.model, self.data, physics, _STATE)
+        self._look()
+        self._observation = self._observe()
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """Where the episode began, as JSON can hold it; what ``reset`` takes as ``layout``."""
+        places: dict[str, Any] = {kind: xyw.tolist() for kind, xyw in self._placed.items()}
+        return {**places, "right_button": self._right_button} if self.task.buttons else places
+
+    @property
+    def layout(self) -> dict[str, Array]:
+        """Positions (n, 2) by kind: goal or circle, buttons, cubes, pillars, hazards.
+
+        In the button task ``goal`` is the right button; the circle's centre is the origin.
+        """
+        places = {kind: xyw[:, :2].copy() for kind, xyw in self._placed.items() if kind != "car"}
+        if self._circle:
+            places["circle"] = np.zeros((1, 2))
+        if self.task.target == "button":
+            places["goal"] = places["buttons"][self._right_button : self._right_button + 1].copy()
+        return places
+
+    @property
+    def car_pose(self) -> tuple[float, float, float]:
+        """The car's x, y and heading: the direction of its front bumper, in radians."""
+        nose = -self._car_mat[:2, 1]
+        return float(self._car_pos[0]), float(self._car_pos[1]), math.atan2(nose[1], nose[0])
+
+    # -------------------------------------------------------------------------------- building
+
+    def _resolve_names(self) -> None:
+        """Look names up once; keep views into MuJoCo's memory."""
+        car = self.model.body("agent").id
+        self._car_pos, self._car_mat = self.data.xpos[car], self.data.xmat[car].reshape(3, 3)
+        self._car_qpos = self.data.qpos[: 7]
+        self._car_qvel = self.data.qvel[: 6]
+        self._warnings = self.data.warning
+        self._circle = self.task.target == "circle"
+        if self.task.target == "button" and not self.task.buttons:
+            raise ValueError(f"{self.task.name}: expected at least one button, found 0")
+        counts = {"goal": int(self.task.target == "goal")}
+        counts.update((kind, self.task.count(kind)) for kind in (*_SOLID, "hazards"))
+        self._counts = {kind: count for kind, count in counts.items() if count}
+        self._mocap = {
+            kind: [int(self.model.body(f"{kind}{i}").mocapid[0]) for i in range(count)]
+            for kind, count in self._counts.items()
+        }
+        self._meaning = np.zeros(self.model.ngeom, dtype=np.int64)
+        for kind in _SOLID:
+            for i in range(self._counts.get(kind, 0)):
+                self._meaning[self.model.geom(f"{kind}{i}").id] = _HARMFUL
+        self._button_geoms = [self.model.geom(f"buttons{i}").id for i in range(self.task.buttons)]
+
+    def _make_spaces(self) -> None:
+        bins, kinds = self.task.lidar_bins, self.task.observed
+        high = np.ones(bins * len(kinds), dtype=np.float32)
+        low = np.zeros_like(high)
+        if self._observe_velocity:
+            low, high = np.append(low, -_VELOCITY_BOUND), np.append(high, _VELOCITY_BOUND)
+        self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
+        # The lidar's objects stand in one array, kind after kind: where does each kind's lidar begin?
+        self._first_bin = np.repeat(
+            np.arange(len(kinds)) * bins, [self.task.count(kind) for kind in kinds]
+        )
+
+    # --------------------------------------------------------------------------------- layouts
+
+    def _draw_layout(self, given: Mapping[str, Any]) -> None:
+        """Place car and objects: where ``given`` says so, else where the task does, else at random."""
+        known = {"car": 1, **self._counts, **({"right_button": 1} if self.task.buttons else {})}
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"; expected some of {', '.join(known)}"
+                raise ValueError(f"layout has no {name!r}{hint}")
+        fixed = self._fixed_places()
+        for kind, count in (("car", 1), *self._counts.items()):
+            if kind in given:
+                fixed[kind] = _as_places(given[kind], count, kind)
+        spots, yaws = [], []
+        for kind, count in (("car", 1), *self._counts.items()):
+            placed = fixed.get(kind, np.empty((0, 3)))
+            spots += [Spot(self._keepout(kind), (float(x), float(y))) for x, y, _ in placed]
+            spots += [Spot(self._keepout(kind), ring=self._ring(kind))] * (count - len(placed))
+            yaws += [placed[:, 2], self.np_random.uniform(-math.pi, math.pi, count - len(placed))]
+        places = np.column_stack((place(spots, self.task.arena, self.np_random), np.concatenate(yaws)))
+        ends = np.cumsum((1, *self._counts.values()))
+        self._placed = dict(
+            zip(("car", *self._counts), np.split(places, ends[:-1].tolist()), strict=True)
+        )
+        if self.task.buttons:
+            drawn = int(self.np_random.integers(self.task.buttons))
+            self._right_button = int(given.get("right_button", drawn))
+            if not 0 <= self._right_button < self.task.buttons:
+                raise ValueError(
+                    f"right_button: expected 0 to {self.task.buttons - 1}, found {self._right_button}"
+                )
+
+    def _fixed_places(self) -> dict[str, Array]:
+        """What the task itself does not leave to chance."""
+        x, y = self.task.cube_columns, self.task.cube_rows
+        if x > 0 and self.task.cubes:
+            wall = [(side * x, row * y, 0.0) for side in (-1, 1) for row in (-1, 0, 1)]
+            return {"cubes": np.array(wall[: self.task.cubes])}
+        return {}
+
+    def _keepout(self, kind: str) -> float:
+        return float(getattr(self.task, f"{kind.removesuffix('s')}_keepout"))
+
+    def _ring(self, kind: str) -> tuple[float, float] | None:
+        if kind != "cubes" or not self.task.cube_band:
+            return None
+        return self.task.circle_radius - self.task.cube_band, self.task.circle_radius
+
+    def _apply_layout(self) -> None:
+        """Move the bodies to where the layout says; no recompilation."""
+        for kind, ids in self._mocap.items():
+            xyw = self._placed[kind]
+            half = xyw[:, 2] / 2.0
+            self.data.mocap_pos[ids, :2] = xyw[:, :2]
+            self.data.mocap_quat[ids, 0], self.data.mocap_quat[ids, 3] = np.cos(half), np.sin(half)
+        x, y, heading = self._placed["car"][0]
+        half = (heading + math.pi / 2.0) / 2.0  # the nose is along -y of the body
+        self._car_qpos[:] = (x, y, RIDE_HEIGHT, math.cos(half), 0.0, 0.0, math.sin(half))
+        for i, geom in enumerate(self._button_geoms):
+            right = i == self._right_button and self.task.target == "button"
+            self._meaning[geom] = _RIGHT_BUTTON if right else _HARMFUL
+            self.model.geom_rgba[geom] = COLOURS["right button" if right else "buttons"]
+        layout = self.layout
+        self._target = layout["circle" if self._circle else "goal"][0]
+        self._target_x, self._target_y = float(self._target[0]), float(self._target[1])
+        seen = {**layout, "target": self._target[None]}
+        empty = np.empty((0, 2))
+        self._seen = np.concatenate([seen.get(kind, empty) for kind in self.task.observed])
+        self._hazards = layout.get("hazards", empty)
+
+    # ------------------------------------------------------------------- what the car perceives
+
+    def _look(self) -> None:
+        """Bring poses and contacts up to date with the state, leaving the solver's memory alone."""
+        mujoco.mj_kinematics(self.model, self.data)
+        mujoco.mj_collision(self.model, self.data)
+
+    def _observe(self) -> Array:
+        kinds, bins = len(self.task.observed), self.task.lidar_bins
+        seen = lidars(
+            self._car_pos,
+            self._car_mat,
+            self._seen,
+            self._first_bin,
+            kinds,
+            bins,
+            self.task.lidar_range,
+        )
+        if self._observe_velocity:
+            linear, mat = self._car_qvel[:3], self._car_mat
+            velocity = (-mat[:, 1] @ linear, mat[:, 0] @ linear, self._car_qvel[5])
+            seen = np.append(seen, np.clip(velocity, -_VELOCITY_BOUND, _VELOCITY_BOUND))
+        return seen.astype(np.float32)
+
+    def _target_distance(self) -> float:
+        qpos = self._car_qpos
+        return math.hypot(self._target_x - float(qpos[0]), self._target_y - float(qpos[1]))
+
+    def _circling(self) -> float:
+        """Speed along the circle, less the farther from it: (-u y + v x) / r / (1 + |r - R|)."""
+        x, y = self._car_qpos[:2].tolist()
+        u, v = self._car_qvel[:2].tolist()
+        radius = math.hypot(x, y)
+        speed = (-u * y + v * x) / radius if radius > 0.0 else 0.0
+        return speed / (1.0 + abs(radius - self.task.circle_radius))
+
+    def _touched(self) -> int:
+        """The bits of everything the car touches now."""
+        return int(np.bitwise_or.reduce(self._meaning[self.data.contact.geom], axis=None))
+
+    def _in_hazard(self) -> bool:
+        if not len(self._hazards):
+            return False
+        gaps = self._hazards - self._car_qpos[:2]
+        return bool((np.hypot(gaps[:, 0], gaps[:, 1]) <= self.task.hazard_radius).any())
+
+    def _has_succeeded(self, touched: int, time_is_up: bool) -> bool:
+        if self.task.target == "button":
+            return bool(touched & _RIGHT_BUTTON)
+        if self._circle:
+            return time_is_up and self._target_distance() <= self.task.circle_radius
+        return self._target_distance() <= self.task.goal_radius
+
+    def _rings(self) -> list[tuple[Array, tuple[float, ...]]]:
+        """Each lidar's readings with the colour of what it sees."""
+        bins = self.task.lidar_bins
+        target = {"goal": "goal", "circle": "circle", "button": "right button"}[self.task.target]
+        colours = [COLOURS[target if kind == "target" else kind] for kind in self.task.observed]
+        return [(self._observation[i * bins : (i + 1) * bins], c) for i, c in enumerate(colours)]
+
+
+_SOLID = ("buttons", "cubes", "pillars")
+
+
+def _info(cost: float, violation: bool, success: bool) -> dict[str, Any]:
+    return {"cost": cost, "violation": violation, "success": success}
+
+
+def _as_places(value: Any, count: int, kind: str) -> Array:
+    """``count`` rows x, y, yaw from rows of two or three finite numbers."""
+    try:
+        places = np.atleast_2d(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise ValueError(f"layout {kind}: expected {count} rows x, y, yaw, found {value!r}") from None
+    if places.shape not in ((count, 2), (count, 3)) or not np.isfinite(places).all():
+        raise ValueError(
+            f"layout {kind}: expected {count} rows of finite x, y and optionally yaw, "
+            f"found shape {places.shape}: {places.tolist()}"
+        )
+    return np.column_stack((places, np.zeros((count, 3 - places.shape[1]))))

@@ -1,0 +1,177 @@
+"""The table of tasks: one row each, every number of a row an option of ``advice.make``."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+KINDS = ("target", "buttons", "cubes", "pillars", "hazards")
+"""Kinds of objects in the order in which their lidars stand in the observation."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One task. Lengths are in metres; a number can be changed by ``advice.make(task, name=...)``."""
+
+    name: str
+    id: str
+    description: str
+    target: Literal["goal", "button", "circle"]
+    """What the reward pulls towards: a goal disc, the right button, or circling the origin."""
+    max_episode_steps: int = 1000
+    """Steps until time is up (one step is ten physics steps of 4 ms)."""
+    arena: float = 1.5
+    """Things are placed in the square from -arena to +arena."""
+    cubes: int = 0
+    """Cubes; touching one ends the episode as a violation."""
+    cube_half_edge: float = 0.1
+    """Half the edge of a cube."""
+    cube_columns: float = 0.0
+    """If above 0, the first six cubes stand in columns at x = -cube_columns and +cube_columns."""
+    cube_rows: float = 0.0
+    """Distance between the rows of those columns."""
+    cube_band: float = 0.0
+    """If above 0, random cubes lie at most this far inside the circle's circumference."""
+    goal_radius: float = 0.3
+    """The goal is reached when the car's centre is this near."""
+    circle_radius: float = 1.5
+    """Radius of the circle to drive along."""
+    buttons: int = 0
+    """Buttons, one of them the right one; touching a wrong one is a violation."""
+    button_radius: float = 0.1
+    """Radius of a button's sphere."""
+    pillars: int = 0
+    """Pillars; touching one ends the episode as a violation."""
+    pillar_radius: float = 0.2
+    """Radius of a pillar."""
+    hazards: int = 0
+    """Hazards: discs on the floor that cost something at every step inside."""
+    hazard_radius: float = 0.2
+    """A hazard costs while the car's centre is this near."""
+    cost: float = 0.2
+    """Cost of a violation, and of each step inside a hazard."""
+    success_reward: float = 1.0
+    """Added to the reward when the goal is reached or the right button pressed."""
+    violation_reward: float = -1.0
+    """Added to the reward at a violation."""
+    car_keepout: float = 0.4
+    """Placement keeps discs of these radii apart and inside the arena."""
+    goal_keepout: float = 0.305
+    cube_keepout: float = 0.2
+    button_keepout: float = 0.2
+    pillar_keepout: float = 0.3
+    hazard_keepout: float = 0.2
+    lidar_bins: int = 16
+    """Directions of each lidar."""
+    lidar_range: float = 3.0
+    """Distance at which a lidar reads 0."""
+
+    def count(self, kind: str) -> int:
+        """How many objects of one of :data:`KINDS` there are."""
+        return 1 if kind == "target" else int(getattr(self, kind))
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """Kinds with a lidar: those of the table's row, even if an option removes the objects."""
+        row = TASKS[self.name]
+        return tuple(kind for kind in KINDS if self.count(kind) or row.count(kind))
+
+    @property
+    def observation_size(self) -> int:
+        """Length of the observation without velocity."""
+        return self.lidar_bins * len(self.observed)
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The numbers of the row, by the names that ``advice.make`` takes."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if not isinstance(value, str)}
+
+
+def _row(name: str, description: str, target: Literal["goal", "button", "circle"], **numbers: Any) -> TaskSpec:
+    title = "".join(word.capitalize() for word in name.split("-"))
+    return TaskSpec(name, f"advice/{title}-v0", description, target, **numbers)
+
+
+TASKS: dict[str, TaskSpec] = {
+    row.name: row
+    for row in (
+        _row(
+            "semi-random-goal",
+            "reach the goal; six cubes always stand in the same two columns",
+            "goal",
+            cubes=6,
+            cube_columns=0.4,
+            cube_rows=0.75,
+        ),
+        _row("randomised-goal", "reach the goal between six cubes placed at random", "goal", cubes=6),
+        _row(
+            "randomised-button",
+            "press the right one of four buttons; touch no other, no cube, no pillar",
+            "button",
+            buttons=4,
+            cubes=4,
+            pillars=2,
+        ),
+        _row(
+            "randomised-circle",
+            "drive fast along a circle with three cubes on the way",
+            "circle",
+            cubes=3,
+            cube_band=0.3,
+            max_episode_steps=500,
+        ),
+        _row(
+            "constrained-randomised-goal",
+            "reach the goal; each step inside one of six hazards costs, none ends the episode",
+            "goal",
+            hazards=6,
+        ),
+    )
+}
+
+
+def resolve(task: str, options: Mapping[str, Any] | None = None) -> TaskSpec:
+    """The row named by a short name or an id, with some of its numbers changed."""
+    by_any_name = {**TASKS, **{row.id: row for row in TASKS.values()}}
+    if task not in by_any_name:
+        raise ValueError(f"unknown task {task!r}{did_you_mean(task, by_any_name)}; tasks: {', '.join(TASKS)}")
+    row = by_any_name[task]
+    changes = {name: _checked(name, value, row) for name, value in (options or {}).items()}
+    return dataclasses.replace(row, **changes)
+
+
+def did_you_mean(name: str, known: Mapping[str, Any]) -> str:
+    """A hint at the nearest known name, or nothing."""
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _checked(name: str, value: Any, row: TaskSpec) -> float:
+    """``value`` in the type of the row's number, or a ValueError."""
+    if name not in row.options:
+        hint = did_you_mean(name, row.options) or f"; options: {', '.join(row.options)}"
+        raise ValueError(f"{row.name} has no option {name!r}{hint}")
+    whole = isinstance(row.options[name], int)
+    wanted = "a whole number" if whole else "a finite number"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: expected {wanted}, found {value!r}") from None
+    if not math.isfinite(number) or (whole and number != int(number)):
+        raise ValueError(f"{name}: expected {wanted}, found {value!r}")
+    least = _LEAST.get(name, -math.inf if name.endswith("_reward") else 0)
+    if number < least or (name in _ABOVE_ZERO and number == 0):
+        bound = "above 0" if name in _ABOVE_ZERO else f"of at least {least}"
+        raise ValueError(f"{name}: expected a number {bound}, found {value!r}")
+    return int(number) if whole else number
+
+
+_LEAST = {"max_episode_steps": 1, "lidar_bins": 3}
+_ABOVE_ZERO = {"arena", "lidar_range", "cube_half_edge"} | {
+    f"{kind}_radius" for kind in ("goal", "circle", "button", "pillar", "hazard")
+}
