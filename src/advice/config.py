@@ -133,6 +133,10 @@ class TrainConfig:
     """Everything random follows from this number."""
     episodes: int = 2000
     """Episodes to train."""
+    stop_after_violations: int | None = None
+    """Safety budget: end the run, saved and complete, when it has had this many violations."""
+    shield_from: str | None = None
+    """Start with a fitted shield: a run's folder or a shield file (armed from the first episode)."""
     shield: ShieldConfig = field(default_factory=ShieldConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     env: EnvConfig = field(default_factory=EnvConfig)

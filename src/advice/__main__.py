@@ -1,0 +1,3 @@
+from advice.cli import main
+
+main()

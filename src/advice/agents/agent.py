@@ -1,0 +1,168 @@
+"""What every learner has in common: replay, noise, acting in NumPy, exact snapshots.
+
+A method subclasses :class:`Agent` with its networks, its pure update and, where it differs, the
+way it acts. Inside, actions live in [-1, 1]; outside, in the action space's own bounds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from advice.agents.networks import Network, apply_numpy, rate_numpy, to_numpy
+from advice.agents.noise import OrnsteinUhlenbeck
+from advice.agents.replay import Replay
+from advice.config import AgentConfig
+from advice.types import Array, SpaceMismatchError, Transition
+
+
+class Agent(ABC):
+    """A learner of continuous actions from replayed transitions."""
+
+    multiplier: float = 0.0
+    """The Lagrangian multiplier, where the method has one."""
+    vetoes: int = 0
+    """Own proposals that this episode's acting rejected, where the method does so."""
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, config: AgentConfig, seed: int
+    ) -> None:
+        obs_size, low, high = _sizes(observation_space, action_space)
+        self.config = config
+        self.obs_size, self.action_size = obs_size, len(low)
+        self._middle, self._half = (high + low) / 2, (high - low) / 2
+        self._low, self._high = low, high
+        self.rng = np.random.default_rng([seed, 1])
+        self.replay = Replay(config.replay_capacity, obs_size, self.action_size)
+        self.noise = OrnsteinUhlenbeck(
+            self.action_size,
+            config.noise_theta,
+            config.noise_sigma,
+            config.noise_dt,
+            config.noise_shared,
+        )
+        self.state: Any = self.initial_state(jax.random.key(seed))
+        self._update = jax.jit(self.update, donate_argnums=0)
+        self._forget_copies()
+
+    # ---- what a method defines
+
+    @abstractmethod
+    def initial_state(self, key: Any) -> Any:
+        """The NamedTuple of networks, targets and optimiser states; has ``actor`` and ``critic``."""
+
+    @abstractmethod
+    def update(self, state: Any, rows: Any, multiplier: Any) -> Any:
+        """One pure gradient update from sampled replay rows: the next state."""
+
+    # ---- what the loop calls
+
+    def start_episode(self) -> None:
+        self.vetoes = 0
+        if self.config.noise_reset:
+            self.noise.reset()
+
+    def act(self, obs: Array, explore: bool = True) -> Array:
+        """The action for one observation, float32, within the bounds."""
+        action = self.greedy(obs)
+        if explore:
+            action = action + self.noise.step(self.rng)
+        return self._outside(np.clip(action, -1, 1))
+
+    def rate_actions(self, obs: Array, actions: Array) -> Array:
+        """The critic's value of each row of ``actions`` in state ``obs``, shape (n,)."""
+        inside = ((np.asarray(actions) - self._middle) / self._half).astype(np.float32)
+        return rate_numpy(self._critic, np.asarray(obs, np.float32).ravel(), inside)
+
+    def observe(self, step: Transition) -> None:
+        """Keep one transition for replay."""
+        action = (np.asarray(step.action).ravel() - self._middle) / self._half
+        self.replay.add(
+            step._replace(action=action, obs=step.obs.ravel(), next_obs=step.next_obs.ravel())
+        )
+
+    def learn(self) -> None:
+        """One round of gradient updates, once a batch has been collected."""
+        if len(self.replay) < self.config.batch_size:
+            return
+        for _ in range(self.config.updates_per_step):
+            rows = self.replay.sample(self.rng, self.config.batch_size)
+            self.state = self._update(self.state, rows, np.float32(self.multiplier))
+        self._forget_copies()
+
+    def end_episode(self, cost: float) -> None:
+        """Learn from the whole episode's cost, where the method does so."""
+
+    # ---- checkpoints
+
+    SCALARS: ClassVar[tuple[str, ...]] = ("multiplier",)
+    """Attributes that a snapshot keeps besides networks, noise and generator."""
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Everything but the replay, as named arrays and a JSON document."""
+        leaves = jax.tree_util.tree_flatten_with_path(self.state)[0]
+        arrays = {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in leaves}
+        document = {name: getattr(self, name) for name in self.SCALARS}
+        document["noise"] = self.noise.value.tolist()
+        document["generator"] = self.rng.bit_generator.state
+        return arrays, document
+
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
+        """Continue exactly where :meth:`snapshot` was taken (the replay is restored apart)."""
+        leaves, tree = jax.tree_util.tree_flatten_with_path(self.state)
+        fresh = [jax.numpy.asarray(arrays[jax.tree_util.keystr(path)]) for path, _ in leaves]
+        self.state = jax.tree_util.tree_unflatten(tree, fresh)
+        for name in self.SCALARS:
+            setattr(self, name, document[name])
+        self.noise.value = np.array(document["noise"])
+        self.rng.bit_generator.state = document["generator"]
+        self._forget_copies()
+
+    # ---- shared parts
+
+    def greedy(self, obs: Array) -> Array:
+        """The policy's own choice in [-1, 1], without noise, shape (action size,)."""
+        return np.tanh(apply_numpy(self._actor, np.asarray(obs, np.float32).ravel()))
+
+    def _outside(self, action: Array) -> Array:
+        scaled = (self._middle + self._half * action).astype(np.float32)
+        return np.clip(scaled, self._low, self._high)
+
+    @property
+    def _actor(self) -> Network:
+        if self._actor_copy is None:
+            self._actor_copy = to_numpy(self.state.actor)
+        return self._actor_copy
+
+    @property
+    def _critic(self) -> Network:
+        if self._critic_copy is None:
+            self._critic_copy = to_numpy(self.rating_critic())
+        return self._critic_copy
+
+    def _forget_copies(self) -> None:
+        """NumPy's copies of the weights are made when they are next needed."""
+        self._actor_copy: Network | None = None
+        self._critic_copy: Network | None = None
+
+    def rating_critic(self) -> Network:
+        """The network that rates candidates for a shield."""
+        return self.state.critic  # type: ignore[no-any-return]
+
+
+def _sizes(observation_space: Any, action_space: Any) -> tuple[int, Array, Array]:
+    """Observation size and action bounds of two Box spaces, or an error naming what was found."""
+    low, high = getattr(action_space, "low", None), getattr(action_space, "high", None)
+    if low is None or high is None or not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise SpaceMismatchError(
+            f"the agents need a bounded Box action space, found {action_space}"
+        )
+    if getattr(observation_space, "low", None) is None:
+        raise SpaceMismatchError(
+            f"the agents need a Box observation space, found {observation_space}"
+        )
+    size = int(np.prod(observation_space.shape))
+    return size, low.ravel().astype(np.float32), high.ravel().astype(np.float32)

@@ -1,0 +1,175 @@
+"""Checkpoints that survive anything: the state in one atomic file, the replay in a growing log.
+
+A save appends the new replay rows, flushes them to disk, and only then replaces
+``state.safetensors``, which says how many rows of which segment belong to it. Whenever the process
+dies, the state file on disk and the rows it counts are whole; surplus rows are cut at the resume.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from advice.agents.replay import Replay
+from advice.files import read_arrays, write_arrays
+from advice.types import AdviceError, Array, BrokenFileError
+
+_KIND, _VERSION = "checkpoint", 1
+_SEGMENTS_PER_REPLAY = 4
+
+
+class Snapshotable(Protocol):
+    """Something whose whole state is named arrays and a JSON document."""
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]: ...
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None: ...
+
+
+class Counters(NamedTuple):
+    """How far a run has come."""
+
+    episode: int = 0
+    total_steps: int = 0
+    violations: int = 0
+
+
+class Segment(NamedTuple):
+    """One file of the replay log: rows numbered start .. start+rows-1."""
+
+    start: int
+    rows: int
+    checksum: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.rows
+
+
+class Checkpointer:
+    """Saves and restores one run's parts in one folder."""
+
+    def __init__(self, folder: Path, parts: dict[str, Snapshotable], replay: Replay) -> None:
+        self._folder, self._parts, self._replay = folder, parts, replay
+        self._segments: list[Segment] = []
+        self._replay_document: dict[str, Any] = {"added": 0, "segments": []}
+        self.saved = Counters()
+
+    @property
+    def _state_file(self) -> Path:
+        return self._folder / "state.safetensors"
+
+    def save(self, counters: Counters) -> None:
+        """Make this moment the one a resume continues from."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._append_replay()
+            arrays: dict[str, Array] = {}
+            document: dict[str, Any] = {
+                "counters": list(counters),
+                "replay": {
+                    "added": self._replay.added,
+                    "segments": [list(s) for s in self._segments],
+                },
+            }
+            for name, part in self._parts.items():
+                part_arrays, document[name] = part.snapshot()
+                arrays |= {f"{name}/{key}": array for key, array in part_arrays.items()}
+            write_arrays(self._state_file, arrays, document, _KIND, _VERSION)
+        except OSError as error:
+            raise AdviceError(
+                f"could not save a checkpoint in {self._folder}: {error.strerror or error}; "
+                f"the last good one, after episode {self.saved.episode}, is still there"
+            ) from error
+        self.saved = counters
+        self._drop_unused()
+
+    def load(self) -> Counters:
+        """Restore every part but the replay from the last save; zeros if there is none."""
+        if not self._state_file.exists():
+            return Counters()
+        arrays, document = read_arrays(self._state_file, _KIND, _VERSION)
+        self._replay_document = document["replay"]
+        for name, part in self._parts.items():
+            prefix = f"{name}/"
+            own = {
+                key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)
+            }
+            part.restore(own, document[name])
+        self.saved = Counters(*document["counters"])
+        return self.saved
+
+    def load_replay(self) -> None:
+        """Restore the replay that belongs to what :meth:`load` restored."""
+        document, replay = self._replay_document, self._replay
+        self._segments = [Segment(*fields) for fields in document["segments"]]
+        for segment in self._segments:
+            path, size = self._segment_file(segment), segment.rows * 4 * replay.width
+            data = path.read_bytes()[:size] if path.exists() else b""
+            if len(data) != size or zlib.crc32(data) != segment.checksum:
+                raise BrokenFileError(f"{path}: expected {segment.rows} intact rows of replay")
+            rows = np.frombuffer(data, "<f4").reshape(segment.rows, replay.width)
+            gone = max(0, document["added"] - replay.capacity - segment.start)
+            replay.put(segment.start + gone, rows[gone:])
+        replay.added = document["added"]
+
+    def discard_replay(self) -> None:
+        """A finished run needs its replay no more."""
+        for path in self._folder.glob("replay-*.bin"):
+            path.unlink()
+
+    # ---- the replay log
+
+    def _segment_file(self, segment: Segment) -> Path:
+        return self._folder / f"replay-{segment.start:012d}.bin"
+
+    def _append_replay(self) -> None:
+        replay, bytes_per_row = self._replay, 4 * self._replay.width
+        last = self._segments[-1] if self._segments else Segment(0, 0, 0)
+        first = max(last.end, replay.added - replay.capacity)
+        if first == replay.added:
+            return
+        full = last.rows >= max(1, replay.capacity // _SEGMENTS_PER_REPLAY)
+        if not self._segments or full or first > last.end:
+            last = Segment(first, 0, 0)
+            self._segments.append(last)
+        data = replay.rows(first, replay.added).astype("<f4", copy=False).tobytes()
+        with open(self._segment_file(last), "r+b" if last.rows else "w+b") as stream:
+            stream.seek(last.rows * bytes_per_row)
+            stream.write(data)
+            stream.truncate()
+            stream.flush()
+            os.fsync(stream.fileno())
+        rows = last.rows + len(data) // bytes_per_row
+        self._segments[-1] = Segment(last.start, rows, zlib.crc32(data, last.checksum))
+
+    def _drop_unused(self) -> None:
+        """Delete segments that no longer hold a row of the replay, and what a crash left behind."""
+        oldest = self._replay.added - self._replay.capacity
+        self._segments = [segment for segment in self._segments if segment.end > oldest]
+        kept = {self._segment_file(segment) for segment in self._segments}
+        for path in self._folder.glob("replay-*.bin"):
+            if path not in kept:
+                path.unlink()
+
+
+class EnvironmentState:
+    """The environment's own memory between episodes, if it offers get_state and set_state."""
+
+    def __init__(self, env: Any) -> None:
+        inner = env.unwrapped
+        self._get: Callable[[], dict[str, Any]] | None = getattr(inner, "get_state", None)
+        self._set: Callable[[dict[str, Any]], None] | None = getattr(inner, "set_state", None)
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        state = self._get() if self._get and self._set else {}
+        arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
+        return arrays, {key: value for key, value in state.items() if key not in arrays}
+
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
+        if self._set and (arrays or document):
+            self._set(arrays | document)

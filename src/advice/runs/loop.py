@@ -1,0 +1,303 @@
+"""The only training loop: act, ask the shield, step, keep, learn. Every method goes through it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advice.agents.agent import Agent
+from advice.config import TrainConfig
+from advice.envs.check import make_from_name
+from advice.files import write_arrays
+from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState
+from advice.runs.events import EventWriter
+from advice.runs.methods import build
+from advice.runs.records import RecordWriter, RunFolder
+from advice.shields.labels import label
+from advice.shields.shield import PostShield
+from advice.shields.signals import read_signals
+from advice.types import AdviceError, EpisodeRecord, OneClassError, Transition, Verdict
+
+ENDLESS = 100_000
+"""An episode of that many steps is taken for one that never ends."""
+
+
+class RunError(AdviceError):
+    """A run had to stop; the message names the episode and the step."""
+
+
+class Listener:
+    """Told what happens during a run; override what you care about."""
+
+    def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None: ...
+    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None: ...
+    def fitting(self, epoch: int, epochs: int, loss: float) -> None: ...
+    def said(self, message: str) -> None: ...
+
+
+class Result(NamedTuple):
+    """How a call of :func:`train` ended."""
+
+    folder: RunFolder
+    counters: Counters
+    finished: bool
+    """False if it was asked to stop and can be resumed."""
+
+
+def train(
+    config: TrainConfig,
+    folder: RunFolder | Path | str,
+    listener: Listener | None = None,
+    overwrite: bool = False,
+    checkpoint_seconds: float = 30.0,
+) -> Result:
+    """Train in ``folder``, resuming by itself if a part of this very run is there already."""
+    listener = listener or Listener()
+    folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
+    env = make_environment(config)
+    try:
+        agent, shield = build(config, env.observation_space, env.action_space)
+        prepare_folder(folder, config, overwrite)
+        parts = {"agent": agent, "shield": shield, "env": EnvironmentState(env)}
+        checkpointer = Checkpointer(folder.checkpoint, parts, agent.replay)
+        counters = checkpointer.load()
+        if is_finished(config, counters):
+            return Result(folder, counters, True)
+        checkpointer.load_replay()
+        listener.started(config, folder, counters)
+        run = _Run(config, folder, env, agent, shield, listener, counters)
+        with run.recording(), _stop_on_signal() as stop:
+            last_save = time.monotonic()
+            while not is_finished(config, run.counters) and not stop.is_set():
+                run.episode()
+                if run.just_fitted or time.monotonic() - last_save >= checkpoint_seconds:
+                    run.save(checkpointer)
+                    last_save = time.monotonic()
+            run.save(checkpointer)
+            run.export()
+        finished = is_finished(config, run.counters)
+        if finished:
+            checkpointer.discard_replay()
+        return Result(folder, run.counters, finished)
+    finally:
+        env.close()
+
+
+def make_environment(config: TrainConfig, **kwargs: Any) -> Any:
+    """The task of a run, with the run's settings for it."""
+    options: dict[str, Any] = {**config.env.options, **kwargs}
+    if config.env.max_episode_steps is not None:
+        options["max_episode_steps"] = config.env.max_episode_steps
+    if config.env.observe_velocity:
+        options["observe_velocity"] = True
+    return make_from_name(config.task, **options)
+
+
+def is_finished(config: TrainConfig, counters: Counters) -> bool:
+    budget = config.stop_after_violations
+    spent = budget is not None and counters.violations >= budget
+    return spent or counters.episode >= config.episodes
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """The seed that resets an episode: the same start for every method of the same run seed."""
+    return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
+
+
+def prepare_folder(folder: RunFolder, config: TrainConfig, overwrite: bool) -> None:
+    """Refuse a folder with other settings; start anew if asked to."""
+    if folder.config_file.exists() and not overwrite:
+        different = folder.differences(config)
+        if different:
+            raise AdviceError(
+                f"{folder.path} holds a run with other settings; choose another folder, or start "
+                "anew with --overwrite. They differ in:\n  " + "\n  ".join(different)
+            )
+        return
+    try:
+        if overwrite and folder.config_file.exists():
+            shutil.rmtree(folder.path)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.write_config(config)
+    except OSError as error:
+        raise AdviceError(f"cannot write to {folder.path}: {error.strerror or error}") from error
+
+
+class _Run:
+    """One run in progress."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: RunFolder,
+        env: Any,
+        agent: Agent,
+        shield: PostShield,
+        listener: Listener,
+        counters: Counters,
+    ) -> None:
+        self.config, self.folder, self.listener = config, folder, listener
+        self.env, self.agent, self.shield = env, agent, shield
+        self.counters = counters
+        self.just_fitted = False
+        self._said_one_class = False
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Open the records at the counters' place, and close them whatever happens."""
+        counters, size = self.counters, self.agent.action_size
+        self.records = RecordWriter(self.folder, size, counters.episode, counters.total_steps)
+        self.events = EventWriter(self.folder.events, counters.episode)
+        try:
+            yield
+        except OSError as error:
+            raise AdviceError(
+                f"cannot write to {self.folder.path}: {error.strerror or error}"
+            ) from error
+        finally:
+            self.events.close()
+            self.records.close()
+
+    def episode(self) -> None:
+        """One episode, from reset to the last step, with all that is learnt and kept from it."""
+        number = self.counters.episode + 1
+        began = time.perf_counter()
+        agent, shield, env = self.agent, self.shield, self.env
+        penalty = self.config.shield.intervention_penalty
+        obs, _ = env.reset(seed=episode_seed(self.config.seed, number))
+        agent.start_episode()
+        episode_return = episode_cost = 0.0
+        steps = interventions = no_safe_action = 0
+        violated = succeeded = ended = False
+        while not ended:
+            proposed = agent.act(obs)
+            if shield.armed:
+                verdict = shield.guard(obs, proposed, agent.rate_actions)
+            else:
+                verdict = Verdict(proposed, False, 0, False)
+            next_obs, reward, terminated, truncated, info = env.step(verdict.action)
+            ended = terminated or truncated
+            self._check(number, steps + 1, next_obs, reward)
+            signals = read_signals(info, terminated, truncated)
+
+            outcome = label(first=steps == 0, **signals._asdict())
+            shield.record(obs, verdict.action, outcome)
+            reward = float(reward)
+            agent.observe(
+                Transition(obs, verdict.action, reward, signals.cost, next_obs, terminated)
+            )
+            if verdict.intervened and penalty > 0:
+                agent.observe(Transition(obs, proposed, -penalty, 0.0, obs, False))
+            agent.learn()
+            self.records.step(verdict.action, proposed)
+
+            obs = next_obs
+            steps += 1
+            episode_return += reward
+            episode_cost += signals.cost
+            interventions += verdict.intervened
+            no_safe_action += verdict.no_safe_action
+            violated = violated or signals.violation or signals.cost > 0
+            succeeded = succeeded or signals.success
+        interventions += agent.vetoes
+        k = shield.k if shield.armed else 0
+        agent.end_episode(episode_cost)
+        shield.end_episode(violated)
+        self._fit_if_due()
+        self.counters = Counters(
+            number, self.counters.total_steps + steps, self.counters.violations + violated
+        )
+        record = EpisodeRecord(
+            number,
+            steps,
+            self.counters.total_steps,
+            episode_return,
+            episode_cost,
+            violated,
+            succeeded,
+            interventions,
+            no_safe_action,
+            k,
+            float(agent.multiplier),
+            round(time.perf_counter() - began, 6),
+        )
+        self.records.episode(record)
+        self.events.episode(record)
+        self.listener.episode_ended(record, self.counters)
+
+    def save(self, checkpointer: Checkpointer) -> None:
+        """Records first, then the checkpoint that counts on them."""
+        self.records.flush()
+        self.events.flush()
+        checkpointer.save(self.counters)
+
+    def export(self) -> None:
+        """The trained agent and the fitted shield as files of their own."""
+        arrays, document = self.agent.snapshot()
+        write_arrays(self.folder.agent_file, arrays, document, kind="agent", version=1)
+        if self.shield.armed:
+            save = getattr(self.shield, "save", None)
+            if save:
+                save(self.folder.shield_file)
+
+    def _fit_if_due(self) -> None:
+        self.just_fitted = False
+        if not self.shield.wants_fit:
+            return
+        try:
+            self.shield.fit(self.listener.fitting)
+        except OneClassError as error:
+            if not self._said_one_class:
+                self.listener.said(f"the shield stays unarmed for now: {error}")
+            self._said_one_class = True
+        else:
+            self.just_fitted = True
+            self.listener.said("the shield is fitted and armed")
+
+    def _check(self, episode: int, step: int, obs: Any, reward: Any) -> None:
+        """Stop on what no method can learn from, naming the place."""
+        problem = None
+        if not np.isfinite(reward):
+            problem = f"the reward is {reward}"
+        elif not np.isfinite(obs).all():
+            problem = (
+                f"the observation has {np.count_nonzero(~np.isfinite(obs))} non-finite numbers"
+            )
+        elif step >= ENDLESS:
+            problem = "the episode does not end; give the task a limit with --env.max-episode-steps"
+        if problem:
+            self.export()
+            raise RunError(
+                f"episode {episode}, step {step}: {problem}. The {self.counters.episode} episodes "
+                f"before it are kept in {self.folder.path}"
+            )
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM ask for a stop after the running episode; a second one stops at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for name, handler in previous.items():
+            signal.signal(name, handler)

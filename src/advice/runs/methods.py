@@ -1,0 +1,62 @@
+"""A method is an agent plus a shield: a row in a table, or ``agent+shield`` on the fly."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from advice.agents.agent import Agent
+from advice.agents.ddpg import DDPG
+from advice.config import TrainConfig
+from advice.shields.advice import Shield
+from advice.shields.shield import NoShield, PostShield
+from advice.types import AdviceError
+
+
+class Method(NamedTuple):
+    """One row: which agent proposes, which shield guards, and a sentence for people."""
+
+    agent: str
+    shield: str
+    about: str
+
+
+METHODS = {
+    "ddpg": Method("ddpg", "none", "plain DDPG: no protection, the baseline"),
+    "advice": Method("ddpg", "advice", "DDPG behind the ADVICE shield"),
+}
+
+AGENTS: dict[str, type[Agent]] = {"ddpg": DDPG}
+
+SHIELDS: dict[str, Callable[[Any, Any, TrainConfig], PostShield]] = {
+    "none": lambda observation, action, config: NoShield(),
+    "advice": lambda observation, action, config: Shield(
+        observation, action, config.shield, config.seed
+    ),
+}
+
+
+def find_method(name: str) -> Method:
+    """The row called ``name``, or the composition that ``agent+shield`` spells."""
+    if name in METHODS:
+        return METHODS[name]
+    agent, plus, shield = name.partition("+")
+    if plus and agent in AGENTS and shield in SHIELDS:
+        return Method(agent, shield, f"{agent} behind the {shield} shield")
+    known = [*METHODS, *(f"{agent}+{shield}" for agent in AGENTS for shield in SHIELDS)]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise AdviceError(
+        f"unknown method {name!r}: expected one of {', '.join(METHODS)}, or agent+shield with agents "
+        f"{', '.join(AGENTS)} and shields {', '.join(SHIELDS)}.{hint}"
+    )
+
+
+def build(
+    config: TrainConfig, observation_space: Any, action_space: Any
+) -> tuple[Agent, PostShield]:
+    """The agent and the shield that ``config.method`` names, fresh."""
+    method = find_method(config.method)
+    agent = AGENTS[method.agent](observation_space, action_space, config.agent, config.seed)
+    return agent, SHIELDS[method.shield](observation_space, action_space, config)

@@ -1,0 +1,234 @@
+"""A run's folder: its settings, one CSV line per episode, every executed action, TensorBoard events.
+
+config.json          settings, versions, commit, seed
+episodes.csv         one line per episode
+actions.bin          per step, float32: executed action, then proposed action
+checkpoint/          what a resume needs
+shield.safetensors   the fitted shield          agent.safetensors   the trained agent
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from advice.config import TrainConfig, from_dict, to_dict
+from advice.files import write_json
+from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord
+
+COLUMNS = tuple("return" if name == "episode_return" else name for name in EpisodeRecord._fields)
+_TYPES = get_type_hints(EpisodeRecord)
+
+
+class RunFolder:
+    """Where one run keeps everything; see the module's table of files."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    config_file = property(lambda self: self.path / "config.json")
+    episodes_file = property(lambda self: self.path / "episodes.csv")
+    actions_file = property(lambda self: self.path / "actions.bin")
+    shield_file = property(lambda self: self.path / "shield.safetensors")
+    agent_file = property(lambda self: self.path / "agent.safetensors")
+    checkpoint = property(lambda self: self.path / "checkpoint")
+    events = property(lambda self: self.path / "tensorboard")
+
+    @classmethod
+    def of(cls, root: Path | str, config: TrainConfig) -> RunFolder:
+        """root/<task>/<method>/seed-<n>, with names that are safe as folders."""
+        names = [config.task, config.method, f"seed-{config.seed}"]
+        return cls(
+            Path(root).joinpath(*(name.replace("/", "_").replace(":", "_") for name in names))
+        )
+
+    @classmethod
+    def find(cls, path: Path | str) -> RunFolder:
+        """The run in ``path``, or the only one below it."""
+        path = Path(path)
+        found = (
+            [path]
+            if (path / "config.json").is_file()
+            else [c.parent for c in path.rglob("config.json")]
+        )
+        if len(found) != 1:
+            names = "".join(f"\n  {run}" for run in sorted(found)[:20])
+            raise AdviceError(f"{path}: expected the folder of one run, found {len(found)}{names}")
+        return cls(found[0])
+
+    def read_config(self) -> TrainConfig:
+        return from_dict(TrainConfig, self.read_document()["config"])
+
+    def read_document(self) -> dict[str, Any]:
+        """config.json as it is: "config" and "provenance"."""
+        try:
+            document = json.loads(self.config_file.read_text())
+            document["config"], document["provenance"]
+        except (ValueError, KeyError, TypeError):
+            raise BrokenFileError(
+                f"{self.config_file}: expected a run's settings as JSON"
+            ) from None
+        return document  # type: ignore[no-any-return]
+
+    def write_config(self, config: TrainConfig) -> None:
+        write_json(self.config_file, {"config": to_dict(config), "provenance": provenance()})
+
+    def differences(self, config: TrainConfig) -> list[str]:
+        """Fields in which the folder's settings differ from ``config``, as readable lines."""
+        return _differences(self.read_document()["config"], json.loads(json.dumps(to_dict(config))))
+
+    def read_episodes(self) -> list[EpisodeRecord]:
+        """All complete lines of episodes.csv."""
+        return read_episodes(self.episodes_file)
+
+
+class RecordWriter:
+    """Appends episodes and actions; opened at a known episode, it first drops what came after."""
+
+    def __init__(self, folder: RunFolder, action_size: int, episodes: int, steps: int) -> None:
+        self._episodes = open(folder.episodes_file, "a+", newline="")
+        self._csv = csv.writer(self._episodes, lineterminator="\n")
+        if episodes == 0:
+            self._episodes.truncate(0)
+            self._csv.writerow(COLUMNS)
+        else:
+            found = len(folder.read_episodes())
+            if found < episodes:
+                raise BrokenFileError(
+                    f"{folder.episodes_file}: expected {episodes} episodes, found {found}"
+                )
+            self._episodes.seek(0)
+            lines = [self._episodes.readline() for _ in range(episodes + 1)]
+            self._episodes.truncate(len("".join(lines)))
+        self._actions = open(folder.actions_file, "ab")
+        size = steps * 2 * action_size * 4
+        if self._actions.tell() < size:
+            raise BrokenFileError(f"{folder.actions_file}: expected {size} bytes, found fewer")
+        self._actions.truncate(size)
+        self.flush()
+
+    def step(self, executed: Array, proposed: Array) -> None:
+        self._actions.write(executed.astype("<f4").tobytes() + proposed.astype("<f4").tobytes())
+
+    def episode(self, record: EpisodeRecord) -> None:
+        """Write one finished episode; a reader sees it at once."""
+        self._csv.writerow(_row(record))
+        self._actions.flush()
+        self._episodes.flush()
+
+    def flush(self) -> None:
+        """Everything so far on disk, not only with the operating system."""
+        for stream in (self._actions, self._episodes):
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def close(self) -> None:
+        self.flush()
+        self._actions.close()
+        self._episodes.close()
+
+
+def read_episodes(path: Path) -> list[EpisodeRecord]:
+    """The complete lines of an episodes.csv; a half-written last line is left out."""
+    text = path.read_text()
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    if not lines or tuple(lines[0].split(",")) != COLUMNS:
+        raise BrokenFileError(f"{path}: expected the columns {','.join(COLUMNS)}")
+    records = []
+    for number, line in enumerate(csv.reader(lines[1:]), start=1):
+        try:
+            record = EpisodeRecord(
+                *(_value(name, cell) for name, cell in zip(_TYPES, line, strict=True))
+            )
+        except ValueError:
+            raise BrokenFileError(f"{path}: line {number + 1} is not an episode: {line}") from None
+        if record.episode != number:
+            raise BrokenFileError(f"{path}: expected episode {number}, found {record.episode}")
+        records.append(record)
+    return records
+
+
+def read_actions(folder: RunFolder, episode: int) -> tuple[Array, Array]:
+    """Executed and proposed actions of one episode (counted from 1), each (steps, action size)."""
+    records = folder.read_episodes()
+    if not 1 <= episode <= len(records):
+        raise AdviceError(
+            f"{folder.path}: expected an episode from 1 to {len(records)}, found {episode}"
+        )
+    total = records[-1].total_steps
+    width = folder.actions_file.stat().st_size // (4 * total)
+    record = records[episode - 1]
+    start = record.total_steps - record.steps
+    table = np.memmap(folder.actions_file, np.float32, "r", shape=(total, width))
+    rows = np.array(table[start : record.total_steps])
+    return rows[:, : width // 2], rows[:, width // 2 :]
+
+
+def provenance() -> dict[str, Any]:
+    """What one must know to judge or repeat a run."""
+    packages = ("advice-rl", "numpy", "scipy", "jax", "jaxlib", "optax", "mujoco", "gymnasium")
+    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return {
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in packages},
+        "commit": _commit(),
+        "platform": platform.platform(),
+        "cores": affinity,
+        "threads": {
+            name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "XLA_FLAGS", "NPROC")
+        },
+        "command": sys.argv[1:],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of this source tree, with a + if it was changed since; None when installed."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + (
+            "+" if git("status", "--porcelain", "--", str(here)) else ""
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _row(record: EpisodeRecord) -> Sequence[str]:
+    return [str(int(cell)) if isinstance(cell, bool) else repr(cell) for cell in record]
+
+
+def _value(name: str, cell: str) -> Any:
+    return bool(int(cell)) if _TYPES[name] is bool else _TYPES[name](cell)
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    lines = []
+    for name in sorted(set(old) | set(new)):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            lines += _differences(before, after, f"{prefix}{name}.")
+        elif before != after:
+            lines.append(f"{prefix}{name}: {before!r} there, {after!r} now")
+    return lines

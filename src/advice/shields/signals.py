@@ -1,0 +1,31 @@
+"""What a step says about safety, read from whatever an environment offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+VIOLATION_COST = 0.2
+"""The cost of a violation in an environment that reports violations but no cost."""
+
+
+class Signals(NamedTuple):
+    """The safety-relevant facts of one step."""
+
+    terminated: bool
+    truncated: bool
+    violation: bool
+    cost: float
+    success: bool
+
+
+def read_signals(info: Mapping[str, Any], terminated: bool, truncated: bool) -> Signals:
+    """Facts from ``info``: "violation" or "cost" say unsafe, "success" or a clean end say safe."""
+    cost = info.get("cost")
+    violation = bool(info.get("violation", cost is not None and cost > 0))
+    if cost is None:
+        cost = VIOLATION_COST if violation else 0.0
+    success = info.get("success", info.get("is_success"))
+    if success is None:
+        success = terminated and not violation
+    return Signals(bool(terminated), bool(truncated), violation, float(cost), bool(success))

@@ -1,0 +1,31 @@
+"""One thread a process: runs repeat exactly, and two runs use two cores well.
+
+The libraries read these settings when they are loaded, so a command that needs them starts itself
+anew with the environment set. A user who set a variable keeps the value.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NPROC": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
+
+
+def one_thread(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` with every thread setting that is not there yet."""
+    return {**ONE_THREAD, **environ}
+
+
+def restart_with_one_thread() -> None:
+    """Replace this process by itself with one thread per library, unless that is settled already."""
+    wanted = one_thread(os.environ)
+    if wanted != dict(os.environ):
+        os.execve(sys.executable, [sys.executable, "-m", "advice", *sys.argv[1:]], wanted)

@@ -1,0 +1,160 @@
+"""Replay, noise, networks and the DDPG update against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from advice.agents.ddpg import DDPG, td_target
+from advice.agents.networks import (
+    Layer,
+    apply,
+    apply_numpy,
+    init_network,
+    rate_numpy,
+    soft_update,
+    to_numpy,
+)
+from advice.agents.noise import OrnsteinUhlenbeck
+from advice.agents.replay import Replay, split
+from advice.config import AgentConfig
+from advice.types import SpaceMismatchError, Transition
+
+OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
+
+
+def transition(number: float) -> Transition:
+    return Transition(
+        np.full(3, number),
+        np.full(2, number / 10),
+        number,
+        number / 5,
+        np.full(3, number + 1),
+        number % 2 == 1,
+    )
+
+
+def test_replay_returns_the_columns_that_went_in() -> None:
+    replay = Replay(4, 3, 2)
+    for number in range(3):
+        replay.add(transition(number))
+    batch = split(replay.rows(0, 3), 3, 2)
+    np.testing.assert_array_equal(batch.obs, [[0] * 3, [1] * 3, [2] * 3])
+    np.testing.assert_allclose(batch.action, [[0, 0], [0.1, 0.1], [0.2, 0.2]], atol=1e-7)
+    np.testing.assert_array_equal(batch.reward, [0, 1, 2])
+    np.testing.assert_allclose(batch.cost, [0, 0.2, 0.4], atol=1e-7)
+    np.testing.assert_array_equal(batch.next_obs[:, 0], [1, 2, 3])
+    np.testing.assert_array_equal(batch.terminated, [0, 1, 0])
+
+
+def test_full_replay_forgets_the_oldest_rows_and_samples_the_rest() -> None:
+    replay = Replay(4, 3, 2)
+    for number in range(10):
+        replay.add(transition(number))
+    assert len(replay) == 4
+    np.testing.assert_array_equal(split(replay.rows(6, 10), 3, 2).reward, [6, 7, 8, 9])
+    drawn = split(replay.sample(np.random.default_rng(0), 200), 3, 2).reward
+    assert set(drawn) == {6, 7, 8, 9}
+
+
+def test_noise_follows_the_ornstein_uhlenbeck_recursion() -> None:
+    noise = OrnsteinUhlenbeck(2, theta=0.15, sigma=0.2, dt=0.01)
+    draws = np.random.default_rng(5).standard_normal((2, 2))
+    first = 0.02 * draws[0]
+    second = first - 0.0015 * first + 0.02 * draws[1]
+    rng = np.random.default_rng(5)
+    np.testing.assert_allclose(noise.step(rng), first)
+    np.testing.assert_allclose(noise.step(rng), second)
+    noise.reset()
+    assert (noise.value == 0).all()
+
+
+def test_shared_noise_moves_all_dimensions_alike() -> None:
+    first, second = OrnsteinUhlenbeck(2, 0.15, 0.2, 0.01, shared=True).step(
+        np.random.default_rng(0)
+    )
+    assert first == second != 0
+
+
+def test_td_target_by_hand() -> None:
+    target = td_target(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([0.0, 1.0]), 0.9)
+    np.testing.assert_allclose(target, [2.8, 1.0])
+
+
+def test_soft_update_by_hand() -> None:
+    mixed = soft_update((jnp.array([0.0, 1.0]),), (jnp.array([10.0, 1.0]),), 0.005)
+    np.testing.assert_allclose(mixed[0], [0.05, 1.0], rtol=1e-6)
+
+
+def test_numpy_networks_equal_the_jax_ones() -> None:
+    network = init_network(jax.random.key(0), (5, 16, 16, 1))
+    inputs = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+    expected = np.asarray(apply(network, inputs))
+    copied = to_numpy(network)
+    np.testing.assert_allclose(apply_numpy(copied, inputs), expected, rtol=1e-5, atol=1e-6)
+    same_state = inputs.copy()
+    same_state[:, :3] = inputs[0, :3]
+    np.testing.assert_allclose(
+        rate_numpy(copied, inputs[0, :3], inputs[:, 3:]),
+        np.asarray(apply(network, same_state))[:, 0],
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def test_one_update_moves_the_critic_down_its_gradient() -> None:
+    """A linear critic q = w·(s, a) on one transition: the first Adam step is lr * sign(gradient)."""
+    agent = DDPG(OBS, ACT, AgentConfig(batch_size=1, hidden_size=4), seed=0)
+    zero = jnp.zeros
+    hidden = (Layer(zero((5, 4)), jnp.ones(4)), Layer(zero((4, 4)), jnp.ones(4)))
+    critic = (*hidden, Layer(zero((4, 1)), zero(1)))
+    state = agent.state._replace(critic=critic, target_critic=jax.tree.map(jnp.copy, critic))
+    agent.observe(Transition(np.zeros(3), np.zeros(2), 1.0, 0.0, np.zeros(3), True))
+    after = agent.update(state, agent.replay.rows(0, 1), np.float32(0))
+    # q = 0, y = 1: dL/db = -2, so Adam's first step adds the learning rate to the last bias
+    np.testing.assert_allclose(after.critic[-1].bias, [1e-3], rtol=1e-4)
+    np.testing.assert_allclose(after.target_critic[-1].bias, [1e-3 * 0.005], rtol=1e-4)
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_terminal_mask(through: bool) -> None:
+    """With a critic that always says 1 and reward 0, y is 0 at a crash unless it bootstraps."""
+    agent = DDPG(OBS, ACT, AgentConfig(batch_size=1, bootstrap_through_terminal=through), seed=0)
+    one = jax.tree.map(jnp.zeros_like, agent.state.critic)
+    one = (*one[:-1], Layer(one[-1].weight, jnp.ones(1)))
+    state = agent.state._replace(critic=one, target_critic=jax.tree.map(jnp.copy, one))
+    agent.observe(Transition(np.zeros(3), np.zeros(2), 0.0, 0.0, np.zeros(3), True))
+    moved = agent.update(state, agent.replay.rows(0, 1), np.float32(0)).critic[-1].bias[0] - 1
+    # y = 0.95 or 0, q = 1: down in both cases, by Adam's first full step
+    assert moved == pytest.approx(-1e-3, rel=1e-3)
+    target = td_target(0.0, 1.0, 1.0 * (not through), 0.95)
+    assert target == (0.95 if through else 0.0)
+
+
+def test_actions_live_in_the_spaces_own_bounds() -> None:
+    space = Box(np.array([-3, 0], np.float32), np.array([1, 10], np.float32))
+    agent = DDPG(OBS, space, AgentConfig(noise_sigma=50.0), seed=1)
+    actions = np.array([agent.act(np.zeros(3, np.float32)) for _ in range(200)])
+    assert actions.dtype == np.float32
+    assert all(space.contains(action) for action in actions)
+    np.testing.assert_array_equal(actions.min(axis=0), space.low)
+    np.testing.assert_array_equal(actions.max(axis=0), space.high)
+    agent.observe(Transition(np.zeros(3), np.array([1.0, 5.0]), 0.0, 0.0, np.zeros(3), False))
+    np.testing.assert_allclose(split(agent.replay.rows(0, 1), 3, 2).action, [[1.0, 0.0]])
+
+
+def test_a_policy_starts_near_the_middle() -> None:
+    agent = DDPG(OBS, ACT, AgentConfig(), seed=3)
+    assert np.abs(agent.act(np.ones(3, np.float32), explore=False)).max() < 0.05
+
+
+def test_unsupported_spaces_are_named() -> None:
+    with pytest.raises(SpaceMismatchError, match="Discrete"):
+        DDPG(OBS, Discrete(3), AgentConfig(), 0)
+    with pytest.raises(SpaceMismatchError, match="bounded"):
+        DDPG(OBS, Box(-np.inf, np.inf, (2,)), AgentConfig(), 0)
+    with pytest.raises(SpaceMismatchError, match="observation"):
+        DDPG(Discrete(3), ACT, AgentConfig(), 0)

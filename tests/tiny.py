@@ -1,0 +1,66 @@
+"""Tiny Gymnasium worlds in which learning, crashing and shielding take seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+
+
+class Target(gym.Env[Any, Any]):
+    """Stand where the observation says: reward -(action - target)^2, episodes of ten steps."""
+
+    observation_space = Box(-1, 1, (1,), np.float32)
+    action_space = Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = -float((action[0] - self._target) ** 2)
+        self._steps += 1
+        return self._observe(), reward, False, self._steps >= 10, {}
+
+    def _observe(self) -> Any:
+        self._target = self.np_random.uniform(-0.8, 0.8)
+        return np.array([self._target], np.float32)
+
+
+class Corridor(gym.Env[Any, Any]):
+    """Walk right to the goal at 1; sideways lie cliffs at |y| > 0.5. Observation: position (x, y)."""
+
+    observation_space = Box(-2, 2, (2,), np.float32)
+    action_space = Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._at = self.np_random.uniform((-1.0, -0.3), (-0.8, 0.3))
+        self._steps = 0
+        return self._at.astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        before = self._at[0]
+        self._at = np.clip(self._at + 0.15 * np.asarray(action, np.float64), -2, 2)
+        self._steps += 1
+        violation = bool(abs(self._at[1]) > 0.5)
+        success = bool(self._at[0] >= 1.0) and not violation
+        reward = float(self._at[0] - before) + success - violation
+        info = {"cost": 0.2 * violation, "violation": violation, "success": success}
+        ended = violation or success
+        return self._at.astype(np.float32), reward, ended, self._steps >= 60, info
+
+
+class BrokenReward(Corridor):
+    """A corridor whose reward turns into NaN after a hundred steps of its life."""
+
+    def __init__(self) -> None:
+        self._life = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._life += 1
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward if self._life < 100 else float("nan"), terminated, truncated, info
