@@ -73,7 +73,9 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         super().reset(seed=seed)
         unknown = sorted(set(options or {}) - {"layout"})
         if unknown:
-            raise ValueError(f"reset options: expected 'layout', found {', '.join(map(repr, unknown))}")
+            raise ValueError(
+                f"reset options: expected 'layout', found {', '.join(map(repr, unknown))}"
+            )
         self._draw_layout((options or {}).get("layout") or {})
         mujoco.mj_resetData(self.model, self.data)
         self._apply_layout()
@@ -90,7 +92,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         if not self._placed:
             raise gymnasium.error.ResetNeeded("expected reset() before the first step()")
         distance_before = self._target_distance()
-        np.clip(control, -1.0, 1.0, out=self.data.ctrl)
+        np.minimum(np.maximum(control, -1.0), 1.0, out=self._control)
         mujoco.mj_step(self.model, self.data, PHYSICS_STEPS)
         self._steps += 1
         if self._warnings.number.any():
@@ -113,7 +115,13 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         terminated = violation or (success and not self._circle)
         if self.render_mode == "human":
             self.render()
-        return self._observation.copy(), reward, terminated, truncated, _info(cost, violation, success)
+        return (
+            self._observation.copy(),
+            reward,
+            terminated,
+            truncated,
+            _info(cost, violation, success),
+        )
 
     def render(self) -> Any:
         """A frame (height, width, 3) in mode ``rgb_array``; a window in mode ``human``."""
@@ -206,8 +214,9 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         """Look names up once; keep views into MuJoCo's memory."""
         car = self.model.body("agent").id
         self._car_pos, self._car_mat = self.data.xpos[car], self.data.xmat[car].reshape(3, 3)
-        self._car_qpos = self.data.qpos[: 7]
-        self._car_qvel = self.data.qvel[: 6]
+        self._car_qpos = self.data.qpos[:7]
+        self._car_qvel = self.data.qvel[:6]
+        self._control = self.data.ctrl
         self._warnings = self.data.warning
         self._circle = self.task.target == "circle"
         if self.task.target == "button" and not self.task.buttons:
@@ -227,6 +236,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
 
     def _make_spaces(self) -> None:
         bins, kinds = self.task.lidar_bins, self.task.observed
+        self._kinds = len(kinds)
         high = np.ones(bins * len(kinds), dtype=np.float32)
         low = np.zeros_like(high)
         if self._observe_velocity:
@@ -257,7 +267,9 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             spots += [Spot(self._keepout(kind), (float(x), float(y))) for x, y, _ in placed]
             spots += [Spot(self._keepout(kind), ring=self._ring(kind))] * (count - len(placed))
             yaws += [placed[:, 2], self.np_random.uniform(-math.pi, math.pi, count - len(placed))]
-        places = np.column_stack((place(spots, self.task.arena, self.np_random), np.concatenate(yaws)))
+        places = np.column_stack(
+            (place(spots, self.task.arena, self.np_random), np.concatenate(yaws))
+        )
         ends = np.cumsum((1, *self._counts.values()))
         self._placed = dict(
             zip(("car", *self._counts), np.split(places, ends[:-1].tolist()), strict=True)
@@ -316,15 +328,15 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         mujoco.mj_collision(self.model, self.data)
 
     def _observe(self) -> Array:
-        kinds, bins = len(self.task.observed), self.task.lidar_bins
+        task = self.task
         seen = lidars(
             self._car_pos,
             self._car_mat,
             self._seen,
             self._first_bin,
-            kinds,
-            bins,
-            self.task.lidar_range,
+            self._kinds,
+            task.lidar_bins,
+            task.lidar_range,
         )
         if self._observe_velocity:
             linear, mat = self._car_qvel[:3], self._car_mat
@@ -381,7 +393,9 @@ def _as_places(value: Any, count: int, kind: str) -> Array:
     try:
         places = np.atleast_2d(np.asarray(value, dtype=np.float64))
     except (TypeError, ValueError):
-        raise ValueError(f"layout {kind}: expected {count} rows x, y, yaw, found {value!r}") from None
+        raise ValueError(
+            f"layout {kind}: expected {count} rows x, y, yaw, found {value!r}"
+        ) from None
     if places.shape not in ((count, 2), (count, 3)) or not np.isfinite(places).all():
         raise ValueError(
             f"layout {kind}: expected {count} rows of finite x, y and optionally yaw, "

@@ -10,7 +10,7 @@ import numpy as np
 
 from advice.types import AdviceError, Array
 
-DRAWS_PER_SPOT = 64
+DRAWS_PER_SPOT = 32
 LAYOUTS = 100
 
 
@@ -34,34 +34,50 @@ def place(spots: Sequence[Spot], arena: float, rng: np.random.Generator) -> Arra
     Drawn discs stay inside the square, except that of a ring spot only the centre does. No drawn
     disc overlaps another, drawn or fixed; fixed ones are taken as they are.
     """
-    keepouts = np.array([spot.keepout for spot in spots], dtype=np.float64)
-    drawn = [i for i, spot in enumerate(spots) if spot.fixed is None]
-    for i in drawn:
-        spot = spots[i]
-        if (spot.ring is None and spot.keepout > arena) or (spot.ring and spot.ring[0] > spot.ring[1]):
-            raise _does_not_fit(spots, arena)
-    places = np.array([spot.fixed or (math.inf, math.inf) for spot in spots], dtype=np.float64)
-    places = places.reshape(-1, 2)
+    if any(_hopeless(spot, arena) for spot in spots if spot.fixed is None):
+        raise _does_not_fit(spots, arena)
     for _ in range(LAYOUTS):
-        places[drawn] = math.inf  # infinitely far away: not placed yet
-        if all(_place_one(i, spots[i], places, keepouts, arena, rng) for i in drawn):
-            return places
+        places = _attempt(spots, arena, rng)
+        if places is not None:
+            return np.array(places, dtype=np.float64).reshape(-1, 2)
     raise _does_not_fit(spots, arena)
 
 
-def _place_one(
-    i: int, spot: Spot, places: Array, keepouts: Array, arena: float, rng: np.random.Generator
-) -> bool:
-    """Draw candidates for one spot and take the first that keeps its distance."""
-    candidates = _candidates(spot, arena, rng)
-    gaps = candidates[:, None, :] - places
-    near_squared = np.einsum("cij,cij->ci", gaps, gaps)
-    free = (near_squared >= (keepouts + spot.keepout) ** 2).all(axis=1)
-    free &= (np.abs(candidates) <= arena).all(axis=1)
-    first = int(free.argmax())
-    if free[first]:
-        places[i] = candidates[first]
-    return bool(free[first])
+def _hopeless(spot: Spot, arena: float) -> bool:
+    if spot.ring is None:
+        return spot.keepout > arena
+    inner, outer = spot.ring
+    return inner > outer or inner > arena * math.sqrt(2.0)
+
+
+def _attempt(
+    spots: Sequence[Spot], arena: float, rng: np.random.Generator
+) -> list[tuple[float, float]] | None:
+    """Place one spot after the other, each where nothing is yet; None when one finds no room."""
+    places = [spot.fixed for spot in spots]
+    taken = [(*spot.fixed, spot.keepout) for spot in spots if spot.fixed is not None]
+    for i, spot in enumerate(spots):
+        if spot.fixed is None:
+            found = _free_place(spot, taken, arena, rng)
+            if found is None:
+                return None
+            places[i] = found
+            taken.append((*found, spot.keepout))
+    return places  # type: ignore[return-value]  # none is None any more
+
+
+def _free_place(
+    spot: Spot, taken: list[tuple[float, float, float]], arena: float, rng: np.random.Generator
+) -> tuple[float, float] | None:
+    """The first of some random places that keeps its distance from all that is taken."""
+    for x, y in _candidates(spot, arena, rng).tolist():
+        inside = abs(x) <= arena and abs(y) <= arena
+        if inside and all(
+            math.hypot(x - other_x, y - other_y) >= spot.keepout + keepout
+            for other_x, other_y, keepout in taken
+        ):
+            return x, y
+    return None
 
 
 def _candidates(spot: Spot, arena: float, rng: np.random.Generator) -> Array:

@@ -6,7 +6,6 @@ The front bumper points along -y of the body; positive controls drive that way.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import mujoco
@@ -16,7 +15,7 @@ RIDE_HEIGHT = 0.1
 """Height of the chassis when the wheels just touch the floor, m."""
 DENSITY = 5.0
 CONTACT_DIMENSIONS = 6
-WHEEL_RADIUS, WHEEL_HALF_WIDTH = 0.05, 0.025
+WHEEL_RADIUS = 0.05
 JOINT_DAMPING = 0.001
 MOTOR_FORCE = 0.02
 RED = (0.80, 0.10, 0.16, 1.0)
@@ -30,7 +29,6 @@ _CHASSIS = (
     ("front_bumper", (0.0, -0.165, 0.0), (0.05, 0.01, 0.05), DARK),
     ("front_connector", (0.0, -0.13, 0.04), (0.05, 0.03, 0.01), DARK),
 )
-_SIDEWAYS = (math.sqrt(0.5), 0.0, -math.sqrt(0.5), 0.0)  # turns a cylinder's axis from z to x
 
 
 def add_car(spec: Any) -> Any:
@@ -50,9 +48,11 @@ def _add_wheel(spec: Any, car: Any, name: str, side: float) -> None:
     wheel = car.add_body(name=name, pos=(0.1 * side, 0.1, -0.05))
     hinge = mujoco.mjtJoint.mjJNT_HINGE
     _damp(wheel.add_joint(name=name, type=hinge, axis=(1.0, 0.0, 0.0)))
-    size = (WHEEL_RADIUS, WHEEL_HALF_WIDTH, 0.0)
-    cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
-    _add_geom(wheel, name, cylinder, size, DARK, pos=(0.03 * side, 0.0, 0.0), quat=_SIDEWAYS)
+    # From the left end to the right one: this order also rounds as the original does.
+    ends = sorted((0.005 * side, 0.055 * side))
+    axle = (ends[0], 0.0, 0.0, ends[1], 0.0, 0.0)
+    size = (WHEEL_RADIUS, 0.0, 0.0)
+    _add_geom(wheel, name, mujoco.mjtGeom.mjGEOM_CYLINDER, size, DARK, fromto=axle)
     motor = spec.add_actuator(
         name=name,
         trntype=mujoco.mjtTrn.mjTRN_JOINT,
@@ -79,7 +79,12 @@ def _damp(joint: Any) -> None:
 
 
 def _add_geom(
-    body: Any, name: str, shape: Any, size: tuple[float, ...], colour: tuple[float, ...], **place: Any
+    body: Any,
+    name: str,
+    shape: Any,
+    size: tuple[float, ...],
+    colour: tuple[float, ...],
+    **place: Any,
 ) -> None:
     body.add_geom(
         name=name,

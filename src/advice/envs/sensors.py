@@ -7,6 +7,7 @@ import numpy as np
 from advice.types import Array
 
 _TURN = 2.0 * np.pi
+_AROUND = np.array([[0], [1], [-1]])
 
 
 def pseudo_lidar(
@@ -48,15 +49,16 @@ def lidars(
     """
     # Where the objects are as seen from the car: ([dx, dy, -z] @ rotation) without its z.
     ego = (object_xy - agent_pos[:2]) @ agent_mat[:2, :2] - agent_pos[2] * agent_mat[2, :2]
-    x, y = ego[:, 0], ego[:, 1]
+    x, y = ego.T
     closeness = np.maximum(0.0, max_distance - np.hypot(x, y)) / max_distance
-    sector = np.arctan2(y, x) % _TURN / (_TURN / bins)
-    whole = np.floor(sector)
-    share = sector - whole
-    middle = whole.astype(np.intp)
-    # The nearest object wins in each bin; the sector after the last one is the first.
-    around = np.concatenate((middle, middle + 1, middle - 1)) % bins
-    readings = np.concatenate((closeness, share * closeness, (1.0 - share) * closeness))
+    sector = np.arctan2(y, x) * (bins / _TURN) % bins
+    middle = sector.astype(np.intp)
+    # Each object shows in its sector's bin, in the next one, and in the one before.
+    readings = np.empty((3, len(closeness)))
+    readings[0] = closeness
+    np.multiply(sector - middle, closeness, out=readings[1])
+    np.subtract(closeness, readings[1], out=readings[2])
+    # The nearest object wins in each bin; the bin after the last one is the first.
     flat = np.zeros(kinds * bins)
-    np.maximum.at(flat, around + np.concatenate((first_bin, first_bin, first_bin)), readings)
+    np.maximum.at(flat, (middle + _AROUND) % bins + first_bin, readings)
     return flat

@@ -92,7 +92,9 @@ class TaskSpec:
         return {name: value for name, value in values.items() if not isinstance(value, str)}
 
 
-def _row(name: str, description: str, target: Literal["goal", "button", "circle"], **numbers: Any) -> TaskSpec:
+def _row(
+    name: str, description: str, target: Literal["goal", "button", "circle"], **numbers: Any
+) -> TaskSpec:
     title = "".join(word.capitalize() for word in name.split("-"))
     return TaskSpec(name, f"advice/{title}-v0", description, target, **numbers)
 
@@ -108,7 +110,9 @@ TASKS: dict[str, TaskSpec] = {
             cube_columns=0.4,
             cube_rows=0.75,
         ),
-        _row("randomised-goal", "reach the goal between six cubes placed at random", "goal", cubes=6),
+        _row(
+            "randomised-goal", "reach the goal between six cubes placed at random", "goal", cubes=6
+        ),
         _row(
             "randomised-button",
             "press the right one of four buttons; touch no other, no cube, no pillar",
@@ -139,7 +143,9 @@ def resolve(task: str, options: Mapping[str, Any] | None = None) -> TaskSpec:
     """The row named by a short name or an id, with some of its numbers changed."""
     by_any_name = {**TASKS, **{row.id: row for row in TASKS.values()}}
     if task not in by_any_name:
-        raise ValueError(f"unknown task {task!r}{did_you_mean(task, by_any_name)}; tasks: {', '.join(TASKS)}")
+        raise ValueError(
+            f"unknown task {task!r}{did_you_mean(task, by_any_name)}; tasks: {', '.join(TASKS)}"
+        )
     row = by_any_name[task]
     changes = {name: _checked(name, value, row) for name, value in (options or {}).items()}
     return dataclasses.replace(row, **changes)
