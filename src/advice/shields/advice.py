@@ -1,0 +1,377 @@
+"""The ADVICE shield: watch, fit, then let every action pass ``guard``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advice import config as configs
+from advice.config import ShieldConfig
+from advice.files import read_arrays, write_arrays
+from advice.shields.cautiousness import Cautiousness
+from advice.shields.encoder import REACH, Encoder, EncoderWeights, Floats
+from advice.shields.judge import Judge
+from advice.shields.labels import FeatureStore
+from advice.shields.spaces import Space, feature_dtype, read_space, scaling
+from advice.shields.split import held_out_mask
+from advice.types import (
+    Array,
+    BrokenFileError,
+    NotFittedError,
+    OneClassError,
+    Outcome,
+    RateActions,
+    SpaceMismatchError,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from advice.shields.audit import Audit
+    from advice.shields.autoencoder import FitProgress
+    from advice.shields.explain import Explanation
+
+_KIND, _VERSION = "shield", 1
+
+
+class FitSummary(NamedTuple):
+    """How a fit went."""
+
+    epochs: int
+    validation_loss: float
+    features: int
+    held_out: int
+
+
+class Shield:
+    """A post-shield learnt from watching (Bethell et al., ADVICE).
+
+    Record outcomes of unshielded episodes, call :meth:`fit`, and :meth:`guard` every action from
+    then on; :meth:`end_episode` lets K follow the violations. Everything random follows ``seed``.
+    """
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: ShieldConfig | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.config = ShieldConfig() if config is None else config
+        self.observation_space = read_space(observation_space, "observation space", discrete=False)
+        self.action_space = read_space(action_space, "action space", discrete=True)
+        self._rng = np.random.default_rng(seed)
+        self._store, self._cautiousness = self._new_store(), self._new_cautiousness()
+        self._judge: Judge | None = None
+        self._held_out: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._fitted_until = 0  # serial numbers below this were there when the shield was fitted
+        self.summary: FitSummary | None = None
+
+    # -- state ---------------------------------------------------------------------------------
+
+    @property
+    def armed(self) -> bool:
+        """True once fitted."""
+        return self._judge is not None
+
+    @property
+    def k(self) -> int:
+        """Safe neighbours an action needs at present."""
+        return self._cautiousness.k
+
+    @property
+    def wants_fit(self) -> bool:
+        """True when ``construction_episodes`` have been watched and no fit has succeeded yet."""
+        return not self.armed and self._store.episode >= self.config.construction_episodes
+
+    def __repr__(self) -> str:
+        state = f"armed, K={self.k}/{self.config.k_max}" if self.armed else "unarmed"
+        kept = ", ".join(
+            f"{self._store.count(x)} {x.name.lower()}" for x in (Outcome.SAFE, Outcome.UNSAFE)
+        )
+        return f"Shield({state}; {kept}; {self.observation_space} -> {self.action_space})"
+
+    # -- watching and fitting ------------------------------------------------------------------
+
+    def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
+        """Remember what came of an executed action; inconclusive steps leave no trace.
+
+        Once armed, nothing more is kept unless ``keep_learning`` is set.
+        """
+        outcome = Outcome(outcome)
+        feature = self._feature(obs, action)
+        if self._judge is not None and not self.config.keep_learning:
+            return
+        serial = self._store.add(feature, outcome, self._rng)
+        if self._judge is not None and serial is not None:
+            self._judge.learn(feature, outcome == Outcome.SAFE, serial)
+
+    def end_episode(self, violated: bool) -> None:
+        """Close an episode: K follows the violations (once armed), newcomers join the tree."""
+        self._cautiousness.end_episode(violated, self.armed)
+        self._store.end_episode()
+        if self._judge is not None and self.config.keep_learning:
+            self._judge.tidy(self._store.all()[2])
+
+    def fit(self, progress: Callable[[FitProgress], None] | None = None) -> FitSummary:
+        """Train the contrastive autoencoder on what was recorded and arm the shield.
+
+        ``progress`` is called after each epoch. If it raises, or a class is missing
+        (:class:`OneClassError`), the shield stays as it was.
+        """
+        counts = {x: self._store.count(x) for x in (Outcome.SAFE, Outcome.UNSAFE)}
+        if min(counts.values()) == 0:
+            raise OneClassError(
+                "a fit needs safe and unsafe features, found "
+                f"{counts[Outcome.SAFE]} safe and {counts[Outcome.UNSAFE]} unsafe after "
+                f"{self._store.episode} episodes: the shield stays as it was"
+            )
+        from advice.shields.autoencoder import fit_autoencoder  # JAX is needed here only
+
+        rng = copy.deepcopy(self._rng)
+        features, safe, serials, episodes = self._store.all()
+        split = self.observation_space.size
+        parts = (
+            scaling(self.observation_space, features[:, :split]),
+            scaling(self.action_space, features[:, split:]),
+        )
+        centre, reach = (np.concatenate(x) for x in zip(*parts, strict=True))
+        held_out = held_out_mask(safe, episodes, self.config.held_out, rng)
+        scaled = np.clip((features - centre) / reach, -REACH, REACH).astype(np.float32)
+        weights, epochs, loss = fit_autoencoder(
+            scaled, safe, held_out, centre, reach, self.config, int(rng.integers(2**31)), progress
+        )
+        encoder = Encoder(weights)
+        latent = encoder.encode(features.astype(np.float64))
+        self._judge = Judge(encoder, latent, safe, serials, self.action_space, self.config)
+        self._held_out, self._fitted_until = serials[held_out], self._store.serial
+        self._rng = rng
+        self.summary = FitSummary(epochs, loss, len(features), int(held_out.sum()))
+        return self.summary
+
+    # -- guarding ------------------------------------------------------------------------------
+
+    def guard(
+        self,
+        obs: Any,
+        action: Any,
+        rate_actions: RateActions | None = None,
+        *,
+        details: bool = False,
+    ) -> Verdict:
+        """Endorse the proposal, bit for bit, or replace it by the best safe candidate.
+
+        Best is what ``rate_actions(obs, actions)`` rates highest, or else the nearest to the
+        proposal. ``details`` adds the proposal's neighbours and their distances.
+        """
+        judge = self._fitted()
+        feature = self._feature(obs, action)
+        return judge.guard(obs, action, feature, self.k, rate_actions, details)
+
+    def guard_batch(
+        self,
+        obs: Any,
+        actions: Any,
+        rate_actions: RateActions | None = None,
+        *,
+        details: bool = False,
+    ) -> list[Verdict]:
+        """``[guard(o, a, rate_actions) for o, a in zip(obs, actions)]``, faster."""
+        judge = self._fitted()
+        observations = self.observation_space.check_batch(obs, "observations")
+        proposals = self.action_space.check_batch(actions, "actions")
+        if len(observations) != len(proposals):
+            raise ValueError(
+                f"expected as many actions as observations, "
+                f"found {len(proposals)} and {len(observations)}"
+            )
+        features = np.concatenate(
+            [self.observation_space.flat(observations), self.action_space.flat(proposals)],
+            axis=1,
+            dtype=np.float64,
+        )
+        self._check_finite(features)
+        return judge.guard_batch(obs, actions, features, self.k, rate_actions, details)
+
+    def explain(
+        self, obs: Any, action: Any, rate_actions: RateActions | None = None
+    ) -> Explanation:
+        """Why ``guard`` decides as it does: a table to print, and a plot."""
+        from advice.shields.explain import explain
+
+        judge = self._fitted()
+        return explain(judge, obs, action, self._feature(obs, action), self.k, rate_actions)
+
+    def audit(self) -> Audit:
+        """How well the shield tells safe from unsafe, on episodes held out of its fit."""
+        from advice.shields.audit import audit
+
+        judge = self._fitted()
+        features, safe, serials, episodes = self._store.all()
+        fitted = serials < self._fitted_until
+        held_out = np.isin(serials[fitted], self._held_out)
+        latent = judge.encoder.encode(features[fitted].astype(np.float64))
+        return audit(latent, safe[fitted], episodes[fitted], held_out, self.k, self.config.k_max)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def check_spaces(self, observation_space: Any, action_space: Any) -> None:
+        """Raise :class:`SpaceMismatchError` unless the shield was made for spaces like these."""
+        for what, ours, theirs in (
+            ("observation", self.observation_space, observation_space),
+            ("action", self.action_space, action_space),
+        ):
+            found = read_space(theirs, f"{what} space", discrete=what == "action")
+            if not ours.matches(found):
+                raise SpaceMismatchError(
+                    f"{what} space: the shield was made for {ours}, found {found}"
+                )
+
+    def save(self, path: Path | str) -> None:
+        """Write everything, audit data included, to one checked file."""
+        arrays, document = self.snapshot()
+        write_arrays(path, arrays, document, _KIND, _VERSION)
+
+    @classmethod
+    def load(
+        cls, path: Path | str, observation_space: Any = None, action_space: Any = None
+    ) -> Shield:
+        """Read a saved shield; neither JAX nor Gymnasium is needed to guard with it.
+
+        Given spaces must be like the ones it was made for.
+        """
+        arrays, document = read_arrays(path, _KIND, _VERSION)
+        try:
+            shield = cls(
+                Space.from_document(document["observation_space"]),
+                Space.from_document(document["action_space"]),
+                configs.from_dict(ShieldConfig, document["config"]),
+            )
+            shield.restore(arrays, document)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise BrokenFileError(f"{path}: the contents make no sense: {error!r}") from error
+        shield.check_spaces(
+            shield.observation_space if observation_space is None else observation_space,
+            shield.action_space if action_space is None else action_space,
+        )
+        return shield
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The whole state; :meth:`restore` goes on from it bit for bit."""
+        stored, store_document = self._store.snapshot()
+        arrays = {f"store.{name}": array for name, array in stored.items()}
+        document: dict[str, Any] = {
+            "observation_space": self.observation_space.to_document(),
+            "action_space": self.action_space.to_document(),
+            "config": configs.to_dict(self.config),
+            "rng": self._rng.bit_generator.state,
+            "store": store_document,
+            "k": self.k,
+            "violations": list(self._cautiousness.violations),
+            "armed": self.armed,
+        }
+        if self._judge is not None:
+            weights = self._judge.encoder.weights
+            arrays |= {f"encoder.{name}": x for name, x in weights._asdict().items()}
+            arrays |= {
+                "memory.latent": self._judge.neighbours.points,
+                "memory.safe": self._judge.safe,
+                "memory.serials": self._judge.serials,
+                "held_out": self._held_out,
+            }
+            document["in_tree"] = self._judge.neighbours.in_tree
+            document["fitted_until"] = self._fitted_until
+            document["summary"] = None if self.summary is None else list(self.summary)
+        return arrays, document
+
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
+        """Take over a snapshot of a shield with the same spaces; if it makes no sense, nothing."""
+        self.check_spaces(
+            Space.from_document(document["observation_space"]),
+            Space.from_document(document["action_space"]),
+        )
+        store, cautiousness = self._new_store(), self._new_cautiousness()
+        prefix = "store."
+        stored = {x.removeprefix(prefix): y for x, y in arrays.items() if x.startswith(prefix)}
+        store.restore(stored, document["store"])
+        cautiousness.k = int(document["k"])
+        cautiousness.violations.extend(bool(x) for x in document["violations"])
+        if not 0 <= cautiousness.k <= self.config.k_max:
+            raise ValueError(f"expected K in 0..{self.config.k_max}, found {cautiousness.k}")
+        rng = np.random.default_rng(0)
+        rng.bit_generator.state = document["rng"]
+        judge, held_out, fitted_until, summary = None, np.zeros(0, np.int64), 0, None
+        if document["armed"]:
+            judge = self._restored_judge(arrays, int(document["in_tree"]))
+            held_out, fitted_until = arrays["held_out"], int(document["fitted_until"])
+            if document["summary"] is not None:
+                summary = FitSummary(*document["summary"])
+        self._store, self._cautiousness, self._rng, self._judge = store, cautiousness, rng, judge
+        self._held_out, self._fitted_until, self.summary = held_out, fitted_until, summary
+
+    def _restored_judge(self, arrays: dict[str, Array], in_tree: int) -> Judge:
+        encoder = Encoder(
+            EncoderWeights(*(arrays[f"encoder.{name}"] for name in EncoderWeights._fields))
+        )
+        latent, safe = arrays["memory.latent"], arrays["memory.safe"]
+        serials = arrays["memory.serials"]
+        size = self.observation_space.size + self.action_space.size
+        count = len(latent)
+        sensible = (
+            len(encoder.weights.centre) == size
+            and latent.shape == (count, len(encoder.weights.b2))
+            and latent.dtype == np.float64
+            and bool(np.isfinite(latent).all())
+            and (safe.shape, safe.dtype) == ((count,), np.bool_)
+            and (serials.shape, serials.dtype) == ((count,), np.int64)
+            and 0 < in_tree <= count
+        )
+        if not sensible:
+            raise ValueError("the encoder or the memory does not fit the spaces")
+        return Judge(encoder, latent, safe, serials, self.action_space, self.config, in_tree)
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _new_store(self) -> FeatureStore:
+        return FeatureStore(
+            self.observation_space.size + self.action_space.size,
+            feature_dtype(self.observation_space, self.action_space),
+            self.config.capacity_per_class,
+            self.config.unsafe_per_episode,
+        )
+
+    def _new_cautiousness(self) -> Cautiousness:
+        c = self.config
+        return Cautiousness(c.k, c.k_max, c.recent_window, c.distant_window, c.k_rule)
+
+    def _fitted(self) -> Judge:
+        if self._judge is None:
+            raise NotFittedError(
+                "expected a fitted shield, found one that is still watching: call fit first "
+                f"({self!r})"
+            )
+        return self._judge
+
+    def _feature(self, obs: Any, action: Any) -> Floats:
+        """Observation and action as one checked vector of float64."""
+        observation = self.observation_space.check(obs, "observation")
+        proposal = self.action_space.check(action, "action")
+        feature = np.concatenate(
+            [self.observation_space.flat(observation), self.action_space.flat(proposal)],
+            dtype=np.float64,
+        )
+        self._check_finite(feature)
+        return feature
+
+    def _check_finite(self, features: Floats) -> None:
+        if not np.isfinite(features).all():
+            split = self.observation_space.size
+            bad = "action" if np.isfinite(features[..., :split]).all() else "observation"
+            found = features[..., :split] if bad == "observation" else features[..., split:]
+            raise ValueError(
+                f"{bad}: expected finite numbers, found {found[~np.isfinite(found)][0]}"
+            )

@@ -1,0 +1,66 @@
+"""How cautious to be: K follows recent violations (the paper's double sliding window)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from advice.config import KRule
+
+
+def update_k(
+    k: int,
+    k_max: int,
+    violations: Sequence[bool],
+    recent_window: int,
+    distant_window: int,
+    rule: KRule,
+) -> int:
+    """K for the next episode, within ceil(K_max/2)..K_max, from violations z_1..z_e (newest last).
+
+    mu_r and mu_d are the last h_r and h_d violations summed and divided by h_r and h_d, as
+    printed: episodes before the first count as free of violations. sigma_d = sqrt(mu_d (1-mu_d)).
+
+    ================  =====================  =====================
+    rule              up when                down when
+    ================  =====================  =====================
+    printed           mu_r > mu_d + sigma_d  mu_r < mu_d - sigma_d
+    released          mu_r >= mu_d + sigma_d mu_r <= mu_d - sigma_d
+    inclusive-down    mu_r > mu_d + sigma_d  mu_r <= mu_d - sigma_d
+    fixed             never                  never
+    ================  =====================  =====================
+    """
+    if rule == "fixed":
+        return k
+    recent = sum(violations[-recent_window:]) / recent_window
+    distant = sum(violations[-distant_window:]) / distant_window
+    sigma = math.sqrt(distant * (1.0 - distant))
+    upper, lower = distant + sigma, distant - sigma
+    # A mean equal to its threshold must compare as equal, whatever the rounding.
+    at_upper, at_lower = (math.isclose(recent, x, abs_tol=1e-12) for x in (upper, lower))
+    if (recent > upper and not at_upper) or (rule == "released" and at_upper):
+        return min(k + 1, k_max)
+    if (recent < lower and not at_lower) or (rule != "printed" and at_lower):
+        return max(k - 1, math.ceil(k_max / 2))
+    return k
+
+
+class Cautiousness:
+    """K and the violations it follows. Watching fills the windows; K moves once armed."""
+
+    def __init__(
+        self, k: int, k_max: int, recent_window: int, distant_window: int, rule: KRule
+    ) -> None:
+        self.k = k
+        self._k_max, self._rule = k_max, rule
+        self._recent, self._distant = recent_window, distant_window
+        self.violations: deque[bool] = deque(maxlen=max(recent_window, distant_window))
+
+    def end_episode(self, violated: bool, armed: bool) -> None:
+        """Note one episode's violation; if ``armed``, adapt K."""
+        self.violations.append(bool(violated))
+        if armed:
+            self.k = update_k(
+                self.k, self._k_max, tuple(self.violations), self._recent, self._distant, self._rule
+            )

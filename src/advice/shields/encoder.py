@@ -1,0 +1,114 @@
+"""The encoder as the guard uses it: NumPy alone, and exact.
+
+Training hands over one hidden layer with batch norm already folded in. Here inputs, hidden values
+and weights are rounded to multiples of powers of two, coarse enough that every product and every
+partial sum fits the 53 bits of a float64. Sums then carry no rounding error, so their order does
+not matter: one row or a thousand, the whole feature or the observation's and the action's shares
+added up, this BLAS or another, all give the same bits. What is rounded away is about 1e-5 of the
+scaled input.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SLOPE = 0.3
+"""LeakyReLU's slope below zero."""
+REACH = 8.0
+"""Scaled inputs beyond this count as this: a feature that far out is far from all data anyway."""
+_UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/_UNIT
+
+
+class EncoderWeights(NamedTuple):
+    """``z = leaky((f - centre) / reach @ w1 + b1) @ w2 + b2`` for a raw feature f."""
+
+    centre: Floats
+    """(d,) what is subtracted from a feature."""
+    reach: Floats
+    """(d,) and what it is divided by; above 0."""
+    w1: Floats
+    """(d, hidden)"""
+    b1: Floats
+    """(hidden,)"""
+    w2: Floats
+    """(hidden, latent)"""
+    b2: Floats
+    """(latent,)"""
+
+
+class Encoder:
+    """Raw features to latent points, exactly (see the module's text)."""
+
+    def __init__(self, weights: EncoderWeights) -> None:
+        _check(weights)
+        self.weights = weights
+        self._centre = weights.centre
+        self._scale = _UNIT / weights.reach
+        top = REACH + float(np.abs(weights.b1).max())
+        hidden = float((np.abs(weights.w1).sum(0) * REACH + np.abs(weights.b1)).max())
+        latent = float((np.abs(weights.w2).sum(0) * hidden + np.abs(weights.b2)).max())
+        grid1, grid2 = _grid(max(hidden, top)), _grid(max(latent, hidden))
+        self.w1 = _round(weights.w1, grid1)
+        self.b1 = _round(weights.b1 * _UNIT, grid1)
+        self.w2 = np.ascontiguousarray(_round(weights.w2, grid2).T)
+        self.b2 = _round(weights.b2 * _UNIT, grid2)
+
+    def units(self, features: Floats, first: int = 0) -> Floats:
+        """Scaled, clipped and rounded inputs; ``features`` may start at column ``first``."""
+        stop = first + features.shape[-1]
+        units = (features - self._centre[first:stop]) * self._scale[first:stop]
+        np.maximum(units, -REACH * _UNIT, out=units)
+        np.minimum(units, REACH * _UNIT, out=units)
+        return np.rint(units, out=units)
+
+    def share(self, features: Floats, first: int = 0) -> Floats:
+        """What columns ``first`` onwards add to the hidden layer before its activation."""
+        return self.units(features, first) @ self.w1[first : first + features.shape[-1]]
+
+    def finish(self, hidden: Floats) -> Floats:
+        """Latent points from the summed shares (no bias yet), which are overwritten."""
+        hidden += self.b1
+        np.maximum(hidden, SLOPE * hidden, out=hidden)
+        np.rint(hidden, out=hidden)
+        latent = hidden @ self.w2.T
+        latent += self.b2
+        latent /= _UNIT
+        return latent
+
+    def encode(self, features: Floats) -> Floats:
+        """(..., d) raw features to (..., latent) points, a few thousand rows at a time."""
+        if features.ndim == 1 or len(features) <= 4096:
+            return self.finish(self.share(features))
+        blocks = np.array_split(features, -(-len(features) // 4096))
+        return np.concatenate([self.finish(self.share(block)) for block in blocks])
+
+
+def _grid(largest: float) -> float:
+    """The finest power of two whose multiples up to ``largest * _UNIT`` stay exact in float64."""
+    if not math.isfinite(largest):
+        raise ValueError("the encoder's weights are too large")
+    return 2.0 ** -math.floor(51 - math.log2(_UNIT * max(largest, 1.0)))
+
+
+def _round(values: Floats, grid: float) -> Floats:
+    return np.rint(values / grid) * grid
+
+
+def _check(weights: EncoderWeights) -> None:
+    d, hidden, latent = len(weights.centre), *weights.w2.shape
+    expected = EncoderWeights(
+        centre=(d,), reach=(d,), w1=(d, hidden), b1=(hidden,), w2=(hidden, latent), b2=(latent,)
+    )  # type: ignore[arg-type]
+    for name, array, shape in zip(EncoderWeights._fields, weights, expected, strict=True):
+        if array.shape != shape or array.dtype != np.float64:
+            raise ValueError(f"{name}: expected float64 {shape}, found {array.dtype} {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name}: expected finite numbers")
+    if not (weights.reach > 0).all():
+        raise ValueError("reach: expected numbers above 0")

@@ -1,0 +1,151 @@
+"""What was safe, what was not: the paper's labelling rule and a bounded memory of features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advice.types import Array, Outcome
+
+
+def label(
+    first: bool, terminated: bool, truncated: bool, violation: bool, cost: float, success: bool
+) -> Outcome:
+    """The outcome of one step (Eq. 2, with cost for the constrained task).
+
+    Unsafe if it violated or cost anything, even as the first step; safe if it was the first step
+    of the episode or reached the goal; otherwise inconclusive. How the episode ended (terminated,
+    truncated) does not decide: an ending that is neither a violation nor a success teaches nothing.
+    """
+    del terminated, truncated
+    if violation or cost > 0:
+        return Outcome.UNSAFE
+    if first or success:
+        return Outcome.SAFE
+    return Outcome.INCONCLUSIVE
+
+
+class _Reservoir:
+    """Up to ``capacity`` rows of all seen, each equally likely to be among them (Algorithm R)."""
+
+    def __init__(self, size: int, dtype: np.dtype[Any], capacity: int) -> None:
+        self._capacity = capacity
+        self.seen = 0
+        self.count = 0
+        self._features: Array = np.zeros((0, size), dtype)
+        self._tags: NDArray[np.int64] = np.zeros((0, 2), np.int64)
+
+    @property
+    def features(self) -> Array:
+        return self._features[: self.count]
+
+    @property
+    def tags(self) -> NDArray[np.int64]:
+        """(count, 2): serial number and episode of each row."""
+        return self._tags[: self.count]
+
+    def add(self, feature: Array, serial: int, episode: int, rng: np.random.Generator) -> bool:
+        """Keep the feature, perhaps in another's place; False if it was passed over."""
+        self.seen += 1
+        slot = self.count
+        if slot < self._capacity:
+            if slot == len(self._features):
+                self._resize(min(self._capacity, max(64, 2 * slot)))
+            self.count += 1
+        else:
+            slot = int(rng.integers(self.seen))
+            if slot >= self._capacity:
+                return False
+        self._features[slot] = feature
+        self._tags[slot] = serial, episode
+        return True
+
+    def restore(self, features: Array, tags: NDArray[np.int64], seen: int) -> None:
+        self._features, self._tags = features.copy(), tags.copy()
+        self.count, self.seen = len(features), seen
+
+    def _resize(self, rows: int) -> None:
+        features = np.zeros((rows, self._features.shape[1]), self._features.dtype)
+        tags = np.zeros((rows, 2), np.int64)
+        features[: self.count], tags[: self.count] = self.features, self.tags
+        self._features, self._tags = features, tags
+
+
+class FeatureStore:
+    """Labelled features, bounded per class; one episode adds only so many unsafe ones."""
+
+    def __init__(
+        self, size: int, dtype: np.dtype[Any], capacity: int, unsafe_per_episode: int
+    ) -> None:
+        self._unsafe_per_episode = unsafe_per_episode
+        self._kinds = {x: _Reservoir(size, dtype, capacity) for x in (Outcome.UNSAFE, Outcome.SAFE)}
+        self.serial = 0
+        self.episode = 0
+        self._unsafe_now = 0
+
+    def __len__(self) -> int:
+        return sum(kind.count for kind in self._kinds.values())
+
+    def count(self, outcome: Outcome) -> int:
+        """Features kept of one class."""
+        return self._kinds[outcome].count
+
+    def add(self, feature: Array, outcome: Outcome, rng: np.random.Generator) -> int | None:
+        """Keep a feature; its serial number, or None if it was not kept."""
+        if outcome == Outcome.INCONCLUSIVE:
+            return None
+        if outcome == Outcome.UNSAFE:
+            if self._unsafe_now >= self._unsafe_per_episode:
+                return None
+            self._unsafe_now += 1
+        serial = self.serial
+        self.serial += 1
+        return serial if self._kinds[outcome].add(feature, serial, self.episode, rng) else None
+
+    def end_episode(self) -> None:
+        self.episode += 1
+        self._unsafe_now = 0
+
+    def all(self) -> tuple[Array, NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+        """Features, safe?, serial numbers and episodes, in the order of arrival."""
+        kinds = list(self._kinds.items())
+        features = np.concatenate([kind.features for _, kind in kinds])
+        tags = np.concatenate([kind.tags for _, kind in kinds])
+        safe = np.concatenate([np.full(kind.count, x == Outcome.SAFE) for x, kind in kinds])
+        order = np.argsort(tags[:, 0], kind="stable")
+        return features[order], safe[order], tags[order, 0], tags[order, 1]
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Everything needed to go on as if never interrupted."""
+        arrays: dict[str, Array] = {}
+        for outcome, kind in self._kinds.items():
+            arrays[f"{outcome.name.lower()}.features"] = kind.features
+            arrays[f"{outcome.name.lower()}.tags"] = kind.tags
+        return arrays, {
+            "serial": self.serial,
+            "episode": self.episode,
+            "unsafe_now": self._unsafe_now,
+            "seen": {outcome.name.lower(): kind.seen for outcome, kind in self._kinds.items()},
+        }
+
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
+        """Take over a snapshot; ValueError if its shapes or counts make no sense."""
+        for outcome, kind in self._kinds.items():
+            name = outcome.name.lower()
+            features, tags = arrays[f"{name}.features"], arrays[f"{name}.tags"]
+            seen = int(document["seen"][name])
+            size, dtype = kind.features.shape[1], kind.features.dtype
+            if features.ndim != 2 or features.shape[1] != size or features.dtype != dtype:
+                raise ValueError(
+                    f"{name} features: expected rows of {size} {dtype}, "
+                    f"found {features.shape} {features.dtype}"
+                )
+            if tags.shape != (len(features), 2) or tags.dtype != np.int64 or seen < len(features):
+                raise ValueError(f"{name} tags: expected one per feature, found {tags.shape}")
+            if not np.isfinite(features).all():
+                raise ValueError(f"{name} features: expected finite numbers")
+            kind.restore(features, tags, seen)
+        self.serial, self.episode = int(document["serial"]), int(document["episode"])
+        self._unsafe_now = int(document["unsafe_now"])

@@ -1,0 +1,196 @@
+"""What the shield knows of a Gymnasium space: enough to check, scale and rebuild values.
+
+Spaces are read by their attributes, so a saved shield guards where Gymnasium is not installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advice.types import Array, SpaceMismatchError
+
+_WIDE = 1e6  # a Box bound beyond this says nothing about the values that occur
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """A Box of any shape, or a Discrete space of ``n`` values from ``start``."""
+
+    kind: Literal["box", "discrete"]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    low: NDArray[np.float64]
+    """Lower bounds, flattened; empty for a Discrete space."""
+    high: NDArray[np.float64]
+    n: int = 0
+    start: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many numbers one value takes in a feature (a Discrete value is one-hot)."""
+        return self.n if self.kind == "discrete" else len(self.low)
+
+    @property
+    def bounded(self) -> NDArray[np.bool_]:
+        """Per number of a Box: do the bounds tell its scale?"""
+        return (np.abs(self.low) < _WIDE) & (np.abs(self.high) < _WIDE)
+
+    def __str__(self) -> str:
+        if self.kind == "discrete":
+            return f"Discrete({self.n}, start={self.start})"
+        return f"Box(low {_brief(self.low)}, high {_brief(self.high)}, shape {self.shape}, {self.dtype})"
+
+    def matches(self, other: Space) -> bool:
+        """Same kind, shape and bounds (to float32 precision; the dtype is free)."""
+        return (
+            (self.kind, self.shape, self.n, self.start)
+            == (other.kind, other.shape, other.n, other.start)
+        ) and all(
+            np.array_equal(a.astype(np.float32), b.astype(np.float32))
+            for a, b in ((self.low, other.low), (self.high, other.high))
+        )
+
+    def check(self, value: Any, what: str) -> Array:
+        """``value`` as an array of this space's shape and a real dtype, or a ValueError.
+
+        Whether the numbers are finite is checked later, once, on the whole feature.
+        """
+        array = np.asarray(value)
+        if self.kind == "discrete":
+            if array.dtype.kind not in "iu" or array.shape != ():
+                raise ValueError(f"{what}: expected one integer of {self}, found {value!r}")
+            if not self.start <= int(array) < self.start + self.n:
+                raise ValueError(f"{what}: expected a value of {self}, found {int(array)}")
+        else:
+            self._check_array(array, self.shape, what)
+        return array
+
+    def check_batch(self, values: Any, what: str) -> Array:
+        """Like :meth:`check` for a non-empty stack of values along the first axis."""
+        array = np.asarray(values)
+        if array.ndim == 0 or len(array) == 0:
+            raise ValueError(f"{what}: expected a batch of at least one, found shape {array.shape}")
+        if self.kind == "discrete":
+            if array.dtype.kind not in "iu" or array.ndim != 1:
+                raise ValueError(
+                    f"{what}: expected a vector of integers of {self}, "
+                    f"found shape {array.shape} of {array.dtype}"
+                )
+            if array.min() < self.start or array.max() >= self.start + self.n:
+                raise ValueError(
+                    f"{what}: expected values of {self}, found {array.min()} to {array.max()}"
+                )
+        else:
+            self._check_array(array, (len(array), *self.shape), what)
+        return array
+
+    def _check_array(self, array: Array, shape: tuple[int, ...], what: str) -> None:
+        if array.dtype.kind not in "fiu":
+            raise ValueError(f"{what}: expected numbers of {self}, found dtype {array.dtype}")
+        if array.shape != shape:
+            raise ValueError(f"{what}: expected shape {shape}, found {array.shape}")
+
+    def flat(self, values: Array) -> Array:
+        """Checked values (one, or a stack if one axis more) as rows of numbers for a feature."""
+        if self.kind == "discrete":
+            return np.eye(self.n)[values - self.start]
+        return values.reshape(*values.shape[: values.ndim - len(self.shape)], -1)
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain values for a file; infinite bounds become strings."""
+        return {
+            "kind": self.kind,
+            "shape": list(self.shape),
+            "dtype": self.dtype.name,
+            "low": [repr(float(x)) for x in self.low],
+            "high": [repr(float(x)) for x in self.high],
+            "n": self.n,
+            "start": self.start,
+        }
+
+    @staticmethod
+    def from_document(document: dict[str, Any]) -> Space:
+        """The space that :meth:`to_document` described; ValueError where it makes no sense."""
+        space = Space(
+            kind=document["kind"],
+            shape=tuple(int(x) for x in document["shape"]),
+            dtype=np.dtype(str(document["dtype"])),
+            low=np.array([float(x) for x in document["low"]]),
+            high=np.array([float(x) for x in document["high"]]),
+            n=int(document["n"]),
+            start=int(document["start"]),
+        )
+        size = 0 if space.kind == "discrete" else int(np.prod(space.shape, dtype=np.int64))
+        sensible = (
+            space.kind in ("box", "discrete")
+            and space.dtype.kind in "fiu"
+            and len(space.low) == len(space.high) == size
+            and bool((space.low <= space.high).all())
+            and (space.n > 0) == (space.kind == "discrete")
+            and 0 < space.size <= 2**24
+        )
+        if not sensible:
+            raise ValueError(f"no such space: {str(document)[:200]}")
+        return space
+
+
+def read_space(space: Any, what: str, *, discrete: bool) -> Space:
+    """Describe a Gymnasium space; ``discrete`` says whether a Discrete one is welcome."""
+    if isinstance(space, Space):
+        return space
+    if (
+        discrete
+        and hasattr(space, "n")
+        and isinstance(getattr(space, "start", 0), int | np.integer)
+    ):
+        empty = np.zeros(0)
+        return Space(
+            "discrete",
+            (),
+            np.dtype(np.int64),
+            empty,
+            empty,
+            int(space.n),
+            int(getattr(space, "start", 0)),
+        )
+    if hasattr(space, "low") and hasattr(space, "high"):
+        low = np.asarray(space.low, dtype=np.float64)
+        high = np.asarray(space.high, dtype=np.float64)
+        dtype = np.dtype(space.dtype)
+        if dtype.kind in "fiu" and low.size > 0:
+            return Space("box", low.shape, dtype, low.ravel(), high.ravel())
+    wanted = "a Box or Discrete space" if discrete else "a Box space"
+    raise SpaceMismatchError(f"{what}: expected {wanted} of numbers, found {space!r}")
+
+
+def feature_dtype(observation: Space, action: Space) -> np.dtype[Any]:
+    """The smallest float that holds values of both spaces unchanged."""
+    kinds = [observation.dtype] + ([action.dtype] if action.kind == "box" else [])
+    return np.result_type(np.float32, *kinds)
+
+
+def _brief(bounds: NDArray[np.float64]) -> str:
+    values = np.unique(bounds)
+    return f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g}..{values[-1]:g}"
+
+
+def scaling(space: Space, columns: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Centre and reach per number of a space, so that ``(x - centre) / reach`` is about -1..1.
+
+    From the bounds where they say something; otherwise from the (N, size) ``columns`` seen: their
+    median, and half the width of the middle 95 % (of all, if that is nothing).
+    """
+    if space.kind == "discrete":
+        return np.full(space.n, 0.5), np.full(space.n, 0.5)
+    seen = columns.astype(np.float64)
+    centre = np.median(seen, axis=0)
+    low, high = np.quantile(seen, [0.025, 0.975], axis=0)
+    reach = np.where(high > low, high - low, np.ptp(seen, axis=0)) / 2
+    bounded = space.bounded
+    centre[bounded] = ((space.low + space.high) / 2)[bounded]
+    reach[bounded] = ((space.high - space.low) / 2)[bounded]
+    return centre, np.where(reach > 0, reach, 1.0)
