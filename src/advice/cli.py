@@ -65,7 +65,7 @@ class CheckEnv:
 
 @dataclass(frozen=True)
 class Demo:
-    """Unshielded DDPG beside ADVICE, same task and seed: a table, a figure and a video in minutes."""
+    """Unshielded DDPG beside ADVICE, same task and seed: a table, a figure and a video."""
 
     out: Path = Path("demo")
     """Where the runs, the figure and the video go."""
@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         restart_with_one_thread()
     import tyro
 
-    options = tyro.cli(
+    options: Any = tyro.cli(
         command.options,
         prog=f"advice {name}",
         args=words[1:],
@@ -313,9 +313,15 @@ def summary(folder: Any) -> str:
     """One line about a run, from its records."""
     records = folder.read_episodes() if folder.episodes_file.exists() else []
     config = folder.read_config()
-    violations, successes = sum(r.violation for r in records), sum(r.success for r in records)
+    counts = {
+        "violations": sum(record.violation for record in records),
+        "successes": sum(record.success for record in records),
+        "interventions": sum(record.interventions for record in records),
+        "steps": sum(record.steps for record in records),
+    }
     return (
-        f"{config.method} on {config.task}, seed {config.seed}: {len(records)}/{config.episodes} episodes, "
-        f"{violations} violations, {successes} successes, {sum(r.steps for r in records)} steps, "
-        f"{sum(r.seconds for r in records):.0f} s -> {folder.path}"
+        f"{config.method} on {config.task}, seed {config.seed}: "
+        f"{len(records)}/{config.episodes} episodes, "
+        + ", ".join(f"{count} {name}" for name, count in counts.items())
+        + f" in {sum(record.seconds for record in records):.0f} s -> {folder.path}"
     )

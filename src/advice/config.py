@@ -136,7 +136,7 @@ class TrainConfig:
     stop_after_violations: int | None = None
     """Safety budget: end the run, saved and complete, when it has had this many violations."""
     shield_from: str | None = None
-    """Start with a fitted shield: a run's folder or a shield file (armed from the first episode)."""
+    """Start with a fitted shield, armed at once: a run's folder or a shield file."""
     shield: ShieldConfig = field(default_factory=ShieldConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     env: EnvConfig = field(default_factory=EnvConfig)

@@ -12,6 +12,7 @@ from advice.config import TrainConfig
 from advice.runs.checkpoints import Counters
 from advice.runs.loop import Listener
 from advice.runs.records import RunFolder
+from advice.shields.autoencoder import FitProgress
 from advice.types import EpisodeRecord
 
 PLAIN_SECONDS = 15.0
@@ -65,12 +66,9 @@ class TrainingDisplay(Listener):
             left = (self._total - record.episode) * self._seconds_per_episode()
             self.said(f"episode {record.episode}/{self._total}  {status}  {left / 60:.1f} min left")
 
-    def fitting(self, epoch: int, epochs: int, loss: float) -> None:
-        self._progress.update(
-            self._task,
-            description="fitting the shield",
-            status=f"epoch {epoch}/{epochs}, loss {loss:.4f}",
-        )
+    def fitting(self, progress: FitProgress) -> None:
+        status = f"epoch {progress.epoch}, validation loss {progress.validation_loss:.4f}"
+        self._progress.update(self._task, description="fitting the shield", status=status)
 
     def said(self, message: str) -> None:
         self._console.print(message, soft_wrap=True, highlight=False)

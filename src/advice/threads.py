@@ -25,7 +25,7 @@ def one_thread(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def restart_with_one_thread() -> None:
-    """Replace this process by itself with one thread per library, unless that is settled already."""
+    """Start this very command again with one thread per library, unless that is settled."""
     wanted = one_thread(os.environ)
     if wanted != dict(os.environ):
         os.execve(sys.executable, [sys.executable, "-m", "advice", *sys.argv[1:]], wanted)

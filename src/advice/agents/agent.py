@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from advice.agents.networks import Network, apply_numpy, rate_numpy, to_numpy
+from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.agents.noise import OrnsteinUhlenbeck
 from advice.agents.replay import Replay
 from advice.config import AgentConfig
@@ -46,13 +46,13 @@ class Agent(ABC):
         )
         self.state: Any = self.initial_state(jax.random.key(seed))
         self._update = jax.jit(self.update, donate_argnums=0)
-        self._forget_copies()
+        self._copies: dict[str, Any] = {}
 
     # ---- what a method defines
 
     @abstractmethod
     def initial_state(self, key: Any) -> Any:
-        """The NamedTuple of networks, targets and optimiser states; has ``actor`` and ``critic``."""
+        """Networks, targets and optimisers as a NamedTuple with ``actor`` and ``critic``."""
 
     @abstractmethod
     def update(self, state: Any, rows: Any, multiplier: Any) -> Any:
@@ -75,7 +75,8 @@ class Agent(ABC):
     def rate_actions(self, obs: Array, actions: Array) -> Array:
         """The critic's value of each row of ``actions`` in state ``obs``, shape (n,)."""
         inside = ((np.asarray(actions) - self._middle) / self._half).astype(np.float32)
-        return rate_numpy(self._critic, np.asarray(obs, np.float32).ravel(), inside)
+        obs = np.asarray(obs, np.float32).ravel()
+        return np.min([rate_numpy(critic, obs, inside) for critic in self.rating_critics()], axis=0)
 
     def observe(self, step: Transition) -> None:
         """Keep one transition for replay."""
@@ -91,7 +92,7 @@ class Agent(ABC):
         for _ in range(self.config.updates_per_step):
             rows = self.replay.sample(self.rng, self.config.batch_size)
             self.state = self._update(self.state, rows, np.float32(self.multiplier))
-        self._forget_copies()
+        self._copies = {}
 
     def end_episode(self, cost: float) -> None:
         """Learn from the whole episode's cost, where the method does so."""
@@ -119,38 +120,32 @@ class Agent(ABC):
             setattr(self, name, document[name])
         self.noise.value = np.array(document["noise"])
         self.rng.bit_generator.state = document["generator"]
-        self._forget_copies()
+        self._copies = {}
 
     # ---- shared parts
 
     def greedy(self, obs: Array) -> Array:
         """The policy's own choice in [-1, 1], without noise, shape (action size,)."""
-        return np.tanh(apply_numpy(self._actor, np.asarray(obs, np.float32).ravel()))
+        return np.tanh(apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel()))
 
     def _outside(self, action: Array) -> Array:
         scaled = (self._middle + self._half * action).astype(np.float32)
         return np.clip(scaled, self._low, self._high)
-
-    @property
-    def _actor(self) -> Network:
-        if self._actor_copy is None:
-            self._actor_copy = to_numpy(self.state.actor)
-        return self._actor_copy
-
-    @property
-    def _critic(self) -> Network:
-        if self._critic_copy is None:
-            self._critic_copy = to_numpy(self.rating_critic())
-        return self._critic_copy
 
     def _forget_copies(self) -> None:
         """NumPy's copies of the weights are made when they are next needed."""
         self._actor_copy: Network | None = None
         self._critic_copy: Network | None = None
 
-    def rating_critic(self) -> Network:
-        """The network that rates candidates for a shield."""
-        return self.state.critic  # type: ignore[no-any-return]
+    def weights(self, name: str) -> Any:
+        """A part's network as NumPy's own arrays, copied when first needed after an update."""
+        if name not in self._copies:
+            self._copies[name] = jax.tree.map(np.array, getattr(self.state, name).network)
+        return self._copies[name]
+
+    def rating_critics(self) -> tuple[Network, ...]:
+        """The networks whose least value rates a candidate for a shield."""
+        return (self.weights("critic"),)
 
 
 def _sizes(observation_space: Any, action_space: Any) -> tuple[int, Array, Array]:

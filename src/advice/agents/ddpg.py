@@ -12,26 +12,25 @@ import jax.numpy as jnp
 
 from advice.agents.agent import Agent
 from advice.agents.networks import (
+    Learner,
     Network,
     actor_action,
-    adam,
     critic_value,
     descend,
-    init_actor_critic,
-    soft_update,
+    follow,
+    init_actor,
+    init_critic,
+    init_learner,
 )
-from advice.agents.replay import split
+from advice.agents.replay import Batch, split
+from advice.config import AgentConfig
 
 
 class DDPGState(NamedTuple):
-    """Networks, their targets, and Adam's memory."""
+    """What learns."""
 
-    actor: Network
-    critic: Network
-    target_actor: Network
-    target_critic: Network
-    actor_optimiser: Any
-    critic_optimiser: Any
+    actor: Learner
+    critic: Learner
 
 
 def td_target(reward: Any, next_value: Any, terminated: Any, gamma: float) -> Any:
@@ -39,51 +38,51 @@ def td_target(reward: Any, next_value: Any, terminated: Any, gamma: float) -> An
     return reward + gamma * (1 - terminated) * next_value
 
 
+def learn_values(
+    critic: Learner, actor: Learner, batch: Batch, signal: Any, config: AgentConfig
+) -> Learner:
+    """One step of Q towards y = signal + γ (1 - done) Q'(s', π'(s')); signal: (n,)."""
+    done = batch.terminated * (not config.bootstrap_through_terminal)
+    next_action = actor_action(actor.target, batch.next_obs)
+    next_value = critic_value(critic.target, batch.next_obs, next_action)
+    target = td_target(signal, next_value, done, config.gamma)
+
+    def loss(network: Network) -> Any:
+        return jnp.mean((critic_value(network, batch.obs, batch.action) - target) ** 2)
+
+    return follow(descend(critic, loss, config.critic_learning_rate), config.tau)
+
+
+def init_ddpg(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> DDPGState:
+    """A fresh actor and critic."""
+    actor_key, critic_key = jax.random.split(key)
+    actor = init_actor(actor_key, obs_size, action_size, config.hidden_size)
+    critic = init_critic(critic_key, obs_size, action_size, config.hidden_size)
+    return DDPGState(
+        init_learner(actor, config.actor_learning_rate),
+        init_learner(critic, config.critic_learning_rate),
+    )
+
+
+def update_ddpg(state: DDPGState, batch: Batch, reward: Any, config: AgentConfig) -> DDPGState:
+    """One update from a batch, with ``reward`` (n,) as what is to be maximised."""
+    # the critic moves towards what the targets promise
+    critic = learn_values(state.critic, state.actor, batch, reward, config)
+
+    # the actor moves to where the critic sees more value
+    def actor_loss(actor: Network) -> Any:
+        return -jnp.mean(critic_value(critic.network, batch.obs, actor_action(actor, batch.obs)))
+
+    actor = follow(descend(state.actor, actor_loss, config.actor_learning_rate), config.tau)
+    return DDPGState(actor, critic)
+
+
 class DDPG(Agent):
     """Actor and critic of two hidden layers each, one update a step."""
 
     def initial_state(self, key: Any) -> DDPGState:
-        actor, critic = init_actor_critic(
-            key, self.obs_size, self.action_size, self.config.hidden_size
-        )
-        return DDPGState(
-            actor,
-            critic,
-            jax.tree.map(jnp.copy, actor),
-            jax.tree.map(jnp.copy, critic),
-            adam(self.config.actor_learning_rate).init(actor),
-            adam(self.config.critic_learning_rate).init(critic),
-        )
+        return init_ddpg(key, self.obs_size, self.action_size, self.config)
 
     def update(self, state: DDPGState, rows: Any, multiplier: Any) -> DDPGState:
-        config = self.config
         batch = split(rows, self.obs_size, self.action_size)
-        done = batch.terminated * (not config.bootstrap_through_terminal)
-
-        # the critic moves towards what the targets promise
-        next_action = actor_action(state.target_actor, batch.next_obs)
-        next_value = critic_value(state.target_critic, batch.next_obs, next_action)
-        target = td_target(batch.reward, next_value, done, config.gamma)
-
-        def critic_loss(critic: Network) -> Any:
-            return jnp.mean((critic_value(critic, batch.obs, batch.action) - target) ** 2)
-
-        critic, critic_optimiser = descend(
-            critic_loss, state.critic, state.critic_optimiser, config.critic_learning_rate
-        )
-
-        # the actor moves to where the critic sees more value
-        def actor_loss(actor: Network) -> Any:
-            return -jnp.mean(critic_value(critic, batch.obs, actor_action(actor, batch.obs)))
-
-        actor, actor_optimiser = descend(
-            actor_loss, state.actor, state.actor_optimiser, config.actor_learning_rate
-        )
-        return DDPGState(
-            actor,
-            critic,
-            soft_update(state.target_actor, actor, config.tau),
-            soft_update(state.target_critic, critic, config.tau),
-            actor_optimiser,
-            critic_optimiser,
-        )
+        return update_ddpg(state, batch, batch.reward, self.config)

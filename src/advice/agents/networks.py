@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,7 @@ Network = tuple[Layer, ...]
 def init_network(key: Any, sizes: Sequence[int], last: float | None = None) -> Network:
     """Glorot-uniform layers of the given sizes; ``last`` draws the final one from ±last instead."""
     layers = []
-    for index, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for index, (inputs, outputs) in enumerate(pairwise(sizes)):
         key, weight_key = jax.random.split(key)
         limit = np.sqrt(6 / (inputs + outputs))
         if last is not None and index == len(sizes) - 2:
@@ -53,38 +54,56 @@ def critic_value(critic: Network, obs: Any, action: Any) -> Any:
     return apply(critic, jnp.concatenate([obs, action], axis=-1))[:, 0]
 
 
+def init_actor(key: Any, obs_size: int, outputs: int, hidden: int) -> Network:
+    """A fresh policy; its last layer lies within ±0.003, so it starts near zero."""
+    return init_network(key, (obs_size, hidden, hidden, outputs), last=0.003)
+
+
+def init_critic(key: Any, obs_size: int, action_size: int, hidden: int) -> Network:
+    """A fresh Q(s, a)."""
+    return init_network(key, (obs_size + action_size, hidden, hidden, 1))
+
+
 def soft_update(target: Any, online: Any, tau: float) -> Any:
     """target + tau * (online - target), for every weight."""
     return jax.tree.map(lambda old, new: old + tau * (new - old), target, online)
 
 
-def init_actor_critic(
-    key: Any, obs_size: int, action_size: int, hidden: int
-) -> tuple[Network, Network]:
-    """A fresh actor (last layer within ±0.003, so it starts near zero) and critic."""
-    actor_key, critic_key = jax.random.split(key)
-    actor = init_network(actor_key, (obs_size, hidden, hidden, action_size), last=0.003)
-    critic = init_network(critic_key, (obs_size + action_size, hidden, hidden, 1))
-    return actor, critic
+class Learner(NamedTuple):
+    """A network that learns (or a tuple of networks with one loss), Adam's memory, a slow copy."""
+
+    network: Any
+    optimiser: Any
+    target: Any = None
 
 
-def descend(
-    loss: Any, network: Network, optimiser: Any, learning_rate: float
-) -> tuple[Network, Any]:
-    """One Adam step down ``loss``: the moved network and the optimiser's new memory."""
-    gradient = jax.grad(loss)(network)
-    change, optimiser = adam(learning_rate).update(gradient, optimiser)
-    return optax.apply_updates(network, change), optimiser
+def init_learner(network: Any, learning_rate: float, target: bool = True) -> Learner:
+    """A learner that has not learnt yet."""
+    copy = jax.tree.map(jnp.copy, network) if target else None
+    return Learner(network, optax.adam(learning_rate).init(network), copy)
 
 
-def adam(learning_rate: float) -> Any:
-    """The optimiser of every network here."""
-    return optax.adam(learning_rate)
+def descend(learner: Learner, loss: Any, learning_rate: float) -> Learner:
+    """One Adam step down ``loss(network)``; the target stays."""
+    gradient = jax.grad(loss)(learner.network)
+    change, optimiser = optax.adam(learning_rate).update(gradient, learner.optimiser)
+    network = optax.apply_updates(learner.network, change)
+    return learner._replace(network=network, optimiser=optimiser)
 
 
-def to_numpy(network: Network) -> Network:
-    """A copy of the weights that NumPy owns (updates recycle JAX's own memory)."""
-    return tuple(Layer(np.array(weight), np.array(bias)) for weight, bias in network)
+def follow(learner: Learner, tau: float) -> Learner:
+    """The target takes a small step after the network."""
+    return learner._replace(target=soft_update(learner.target, learner.network, tau))
+
+
+def init_clock(key: Any) -> Any:
+    """Where an update's randomness comes from, as two int32: a seed, and updates so far."""
+    return jnp.stack([jax.random.randint(key, (), 0, 2**31 - 1), jnp.int32(0)])
+
+
+def tick(clock: Any) -> tuple[Any, Any]:
+    """A key that no other update gets, and the clock for the next one."""
+    return jax.random.fold_in(jax.random.key(clock[0]), clock[1]), clock.at[1].add(1)
 
 
 def apply_numpy(network: Network, x: Array) -> Array:

@@ -111,9 +111,7 @@ def write_video(path: Path, frames: list[Array], fps: int = 25) -> None:
     import imageio.v2 as imageio
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with imageio.get_writer(path, fps=fps, codec="libx264", macro_block_size=16) as writer:
-        for frame in frames:
-            writer.append_data(frame)
+    imageio.mimwrite(path, frames, fps=fps, codec="libx264", macro_block_size=16)  # type: ignore[arg-type]
 
 
 def _bordered(frame: Array, red: bool, width: int = 6) -> Array:

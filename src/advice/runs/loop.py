@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 import time
@@ -18,10 +17,11 @@ from advice.agents.agent import Agent
 from advice.config import TrainConfig
 from advice.envs.check import make_from_name
 from advice.files import write_arrays
-from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState
+from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
 from advice.runs.events import EventWriter
 from advice.runs.methods import build
 from advice.runs.records import RecordWriter, RunFolder
+from advice.shields.autoencoder import FitProgress
 from advice.shields.labels import label
 from advice.shields.shield import PostShield
 from advice.shields.signals import read_signals
@@ -40,7 +40,7 @@ class Listener:
 
     def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None: ...
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None: ...
-    def fitting(self, epoch: int, epochs: int, loss: float) -> None: ...
+    def fitting(self, progress: FitProgress) -> None: ...
     def said(self, message: str) -> None: ...
 
 
@@ -66,28 +66,36 @@ def train(
     env = make_environment(config)
     try:
         agent, shield = build(config, env.observation_space, env.action_space)
-        prepare_folder(folder, config, overwrite)
-        parts = {"agent": agent, "shield": shield, "env": EnvironmentState(env)}
-        checkpointer = Checkpointer(folder.checkpoint, parts, agent.replay)
-        counters = checkpointer.load()
-        if is_finished(config, counters):
-            return Result(folder, counters, True)
-        checkpointer.load_replay()
-        listener.started(config, folder, counters)
-        run = _Run(config, folder, env, agent, shield, listener, counters)
-        with run.recording(), _stop_on_signal() as stop:
-            last_save = time.monotonic()
-            while not is_finished(config, run.counters) and not stop.is_set():
-                run.episode()
-                if run.just_fitted or time.monotonic() - last_save >= checkpoint_seconds:
-                    run.save(checkpointer)
-                    last_save = time.monotonic()
-            run.save(checkpointer)
-            run.export()
-        finished = is_finished(config, run.counters)
-        if finished:
-            checkpointer.discard_replay()
-        return Result(folder, run.counters, finished)
+        with _writing_to(folder.path):
+            folder.path.mkdir(parents=True, exist_ok=True)
+        with folder.locked():
+            settle_config(folder, config, overwrite)
+            parts: dict[str, Snapshotable] = {
+                "agent": agent,
+                "shield": shield,
+                "env": EnvironmentState(env),
+            }
+            checkpointer = Checkpointer(folder.checkpoint, parts, agent.replay)
+            counters = checkpointer.load()
+            if folder.done_file.exists():
+                return Result(folder, counters, True)
+            checkpointer.load_replay()
+            listener.started(config, folder, counters)
+            run = _Run(config, folder, env, agent, shield, listener, counters)
+            with _writing_to(folder.path), run.recording(), _stop_on_signal() as stop:
+                last_save = time.monotonic()
+                while not is_finished(config, run.counters) and not stop.is_set():
+                    run.episode()
+                    if run.just_fitted or time.monotonic() - last_save >= checkpoint_seconds:
+                        run.save(checkpointer)
+                        last_save = time.monotonic()
+                run.save(checkpointer)
+                run.export()
+            finished = is_finished(config, run.counters)
+            if finished:
+                folder.done_file.touch()
+                checkpointer.discard_replay()
+            return Result(folder, run.counters, finished)
     finally:
         env.close()
 
@@ -113,8 +121,17 @@ def episode_seed(seed: int, episode: int) -> int:
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
 
 
-def prepare_folder(folder: RunFolder, config: TrainConfig, overwrite: bool) -> None:
-    """Refuse a folder with other settings; start anew if asked to."""
+@contextmanager
+def _writing_to(path: Path) -> Iterator[None]:
+    """A full or read-only disk becomes one clear message."""
+    try:
+        yield
+    except OSError as error:
+        raise AdviceError(f"cannot write to {path}: {error.strerror or error}") from error
+
+
+def settle_config(folder: RunFolder, config: TrainConfig, overwrite: bool) -> None:
+    """Write the run's settings; refuse a folder with other ones, or start anew if asked to."""
     if folder.config_file.exists() and not overwrite:
         different = folder.differences(config)
         if different:
@@ -123,13 +140,9 @@ def prepare_folder(folder: RunFolder, config: TrainConfig, overwrite: bool) -> N
                 "anew with --overwrite. They differ in:\n  " + "\n  ".join(different)
             )
         return
-    try:
-        if overwrite and folder.config_file.exists():
-            shutil.rmtree(folder.path)
-        folder.path.mkdir(parents=True, exist_ok=True)
+    with _writing_to(folder.path):
+        folder.clear()
         folder.write_config(config)
-    except OSError as error:
-        raise AdviceError(f"cannot write to {folder.path}: {error.strerror or error}") from error
 
 
 class _Run:
@@ -159,10 +172,6 @@ class _Run:
         self.events = EventWriter(self.folder.events, counters.episode)
         try:
             yield
-        except OSError as error:
-            raise AdviceError(
-                f"cannot write to {self.folder.path}: {error.strerror or error}"
-            ) from error
         finally:
             self.events.close()
             self.records.close()

@@ -48,8 +48,8 @@ def find_method(name: str) -> Method:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise AdviceError(
-        f"unknown method {name!r}: expected one of {', '.join(METHODS)}, or agent+shield with agents "
-        f"{', '.join(AGENTS)} and shields {', '.join(SHIELDS)}.{hint}"
+        f"unknown method {name!r}: expected one of {', '.join(METHODS)}, or agent+shield "
+        f"with agents {', '.join(AGENTS)} and shields {', '.join(SHIELDS)}.{hint}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A run's folder: its settings, one CSV line per episode, every executed action, TensorBoard events.
+"""A run's folder: settings, a CSV line per episode, every executed action, TensorBoard events.
 
 config.json          settings, versions, commit, seed
 episodes.csv         one line per episode
@@ -10,15 +10,19 @@ shield.safetensors   the fitted shield          agent.safetensors   the trained 
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import IO, Any, get_type_hints
 
 import numpy as np
 
@@ -28,6 +32,10 @@ from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord
 
 COLUMNS = tuple("return" if name == "episode_return" else name for name in EpisodeRecord._fields)
 _TYPES = get_type_hints(EpisodeRecord)
+
+
+class FolderLockedError(AdviceError):
+    """Another process works in this run's folder."""
 
 
 class RunFolder:
@@ -43,6 +51,8 @@ class RunFolder:
     agent_file = property(lambda self: self.path / "agent.safetensors")
     checkpoint = property(lambda self: self.path / "checkpoint")
     events = property(lambda self: self.path / "tensorboard")
+    done_file = property(lambda self: self.path / "done")
+    error_file = property(lambda self: self.path / "error.txt")
 
     @classmethod
     def of(cls, root: Path | str, config: TrainConfig) -> RunFolder:
@@ -66,19 +76,59 @@ class RunFolder:
             raise AdviceError(f"{path}: expected the folder of one run, found {len(found)}{names}")
         return cls(found[0])
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one process; the lock goes when the process does, however it ends."""
+        with open(self.path / "lock", "a") as stream:
+            for last_try in (False,) * 5 + (True,):  # a reader's glance may hold it for an instant
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if last_try:
+                        raise FolderLockedError(
+                            f"{self.path} is in use by another process; wait for it, or stop it"
+                        ) from None
+                    time.sleep(0.1)
+            yield
+
+    def is_locked(self) -> bool:
+        """True while a process works in this folder."""
+        try:
+            with open(self.path / "lock") as stream:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def clear(self) -> None:
+        """Delete what a run has left here, but for the lock."""
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "lock":
+                path.unlink()
+
+    def open_log(self) -> IO[bytes]:
+        """log.txt, for what a run without a terminal prints."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return open(self.path / "log.txt", "ab")
+
     def read_config(self) -> TrainConfig:
         return from_dict(TrainConfig, self.read_document()["config"])
 
     def read_document(self) -> dict[str, Any]:
         """config.json as it is: "config" and "provenance"."""
         try:
-            document = json.loads(self.config_file.read_text())
+            document: dict[str, Any] = json.loads(self.config_file.read_text())
             document["config"], document["provenance"]
         except (ValueError, KeyError, TypeError):
             raise BrokenFileError(
                 f"{self.config_file}: expected a run's settings as JSON"
             ) from None
-        return document  # type: ignore[no-any-return]
+        return document
 
     def write_config(self, config: TrainConfig) -> None:
         write_json(self.config_file, {"config": to_dict(config), "provenance": provenance()})
@@ -147,15 +197,26 @@ def read_episodes(path: Path) -> list[EpisodeRecord]:
     records = []
     for number, line in enumerate(csv.reader(lines[1:]), start=1):
         try:
-            record = EpisodeRecord(
-                *(_value(name, cell) for name, cell in zip(_TYPES, line, strict=True))
-            )
+            record = _record(line)
         except ValueError:
             raise BrokenFileError(f"{path}: line {number + 1} is not an episode: {line}") from None
         if record.episode != number:
             raise BrokenFileError(f"{path}: expected episode {number}, found {record.episode}")
         records.append(record)
     return records
+
+
+def last_episode(path: Path) -> EpisodeRecord | None:
+    """The newest complete line of an episodes.csv, read from its end."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(max(0, os.path.getsize(path) - 1024))
+            lines = stream.read().decode().rpartition("\n")[0].splitlines()
+    except FileNotFoundError:
+        return None
+    if not lines or lines[-1].startswith(COLUMNS[0]):
+        return None
+    return _record(lines[-1].split(","))
 
 
 def read_actions(folder: RunFolder, episode: int) -> tuple[Array, Array]:
@@ -219,8 +280,9 @@ def _row(record: EpisodeRecord) -> Sequence[str]:
     return [str(int(cell)) if isinstance(cell, bool) else repr(cell) for cell in record]
 
 
-def _value(name: str, cell: str) -> Any:
-    return bool(int(cell)) if _TYPES[name] is bool else _TYPES[name](cell)
+def _record(cells: Sequence[str]) -> EpisodeRecord:
+    kinds = zip(_TYPES.values(), cells, strict=True)
+    return EpisodeRecord(*(bool(int(cell)) if kind is bool else kind(cell) for kind, cell in kinds))
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

@@ -1,0 +1,167 @@
+"""CSC (Bharadhwaj et al., 2021): a critic that overrates danger, and a veto before every step.
+
+Differences from the paper: see docs/methods/csc.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from advice.agents.agent import Agent
+from advice.agents.ddpg import init_ddpg, learn_values
+from advice.agents.ddpg_lagrangian import lagrangian_loss
+from advice.agents.multiplier import ascend
+from advice.agents.networks import (
+    Learner,
+    Network,
+    actor_action,
+    critic_value,
+    descend,
+    follow,
+    init_clock,
+    init_critic,
+    init_learner,
+    rate_numpy,
+    tick,
+)
+from advice.agents.replay import Batch, split
+from advice.config import AgentConfig
+from advice.types import Array
+
+
+class CSCState(NamedTuple):
+    """What learns, and the clock its draws come from."""
+
+    actor: Learner
+    critic: Learner
+    safety_critic: Learner
+    clock: Any
+
+
+def failure_probability(safety_critic: Network, obs: Any, action: Any) -> Any:
+    """Q_C(s, a) in [0, 1]: the discounted probability of failing, shape (n,)."""
+    return jax.nn.sigmoid(critic_value(safety_critic, obs, action))
+
+
+def failure_target(failed: Any, next_probability: Any, terminated: Any, gamma: float) -> Any:
+    """y = c + (1 - c) γ (1 - done) Q_C'(s', π'(s')) with c in {0, 1}: at most 1, shapes (n,)."""
+    return failed + (1 - failed) * gamma * (1 - terminated) * next_probability
+
+
+def conservative_loss(
+    safety_critic: Network, batch: Batch, target: Any, policy_actions: Any, weight: float
+) -> Any:
+    """mean ½(Q_C - y)² + α (mean Q_C(s, a_data) - mean Q_C(s, a_policy)).
+
+    Going down it raises Q_C on ``policy_actions`` (n, m, action size): what was not tried is
+    taken for dangerous until the data say otherwise.
+    """
+    on_data = failure_probability(safety_critic, batch.obs, batch.action)
+    n, m, size = policy_actions.shape
+    obs = jnp.repeat(batch.obs, m, axis=0)
+    on_policy = failure_probability(safety_critic, obs, policy_actions.reshape(n * m, size))
+    bellman = 0.5 * jnp.mean((on_data - target) ** 2)
+    return bellman + weight * (jnp.mean(on_data) - jnp.mean(on_policy))
+
+
+class CSC(Agent):
+    """DDPG-Lag with a conservative safety critic, which also vetoes the agent's own draws."""
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, config: AgentConfig, seed: int
+    ) -> None:
+        super().__init__(observation_space, action_space, config, seed)
+        self.multiplier = config.csc.multiplier.initial
+
+    def initial_state(self, key: Any) -> CSCState:
+        key, safety_key, clock_key = jax.random.split(key, 3)
+        safety_critic = init_critic(
+            safety_key, self.obs_size, self.action_size, self.config.hidden_size
+        )
+        return CSCState(
+            *init_ddpg(key, self.obs_size, self.action_size, self.config),
+            init_learner(safety_critic, self.config.csc.learning_rate),
+            init_clock(clock_key),
+        )
+
+    def act(self, obs: Array, explore: bool = True) -> Array:
+        """The first of up to ``draws`` noisy actions with Q_C ≤ ε, else the one of least Q_C.
+
+        Draws are clip(π(s) + OU + N(0, σ²)); without exploring, the first is π(s) itself.
+        """
+        csc, size = self.config.csc, self.action_size
+        centre = self.greedy(obs)
+        if explore:
+            centre = centre + self.noise.step(self.rng)  # once a step, not once a draw
+        spread = csc.draw_noise * self.rng.standard_normal((1, size)) if explore else 0.0
+        draws = np.clip(centre + np.broadcast_to(spread, (1, size)), -1, 1)
+        danger = self.rate_danger(obs, draws)
+        if danger[0] > csc.threshold:
+            self.vetoes += 1
+            spread = csc.draw_noise * self.rng.standard_normal((csc.draws - 1, size))
+            draws = np.concatenate([draws, np.clip(centre + spread, -1, 1)])
+            danger = self.rate_danger(obs, draws)
+        allowed = danger <= csc.threshold
+        return self._outside(draws[np.argmax(allowed) if allowed.any() else np.argmin(danger)])
+
+    def rate_danger(self, obs: Array, actions: Array) -> Array:
+        """Q_C(s, a) of one state and many actions in [-1, 1], shape (n,)."""
+        obs = np.asarray(obs, np.float32).ravel()
+        logits = rate_numpy(self.weights("safety_critic"), obs, actions.astype(np.float32))
+        return (1 + np.tanh(logits / 2)) / 2  # the sigmoid, without overflow
+
+    def update(self, state: CSCState, rows: Any, multiplier: Any) -> CSCState:
+        config, csc = self.config, self.config.csc
+        batch = split(rows, self.obs_size, self.action_size)
+        key, clock = tick(state.clock)
+
+        # the critic of the reward, as in DDPG
+        critic = learn_values(state.critic, state.actor, batch, batch.reward, config)
+
+        # the safety critic: what failed, what may fail later, and doubt about the untried
+        done = batch.terminated * (not config.bootstrap_through_terminal)
+        next_action = actor_action(state.actor.target, batch.next_obs)
+        next_probability = failure_probability(
+            state.safety_critic.target, batch.next_obs, next_action
+        )
+        failed = (batch.cost > 0).astype(jnp.float32)
+        target = failure_target(failed, next_probability, done, csc.gamma)
+        policy_actions = self._policy_actions(key, state.actor.network, batch.obs)
+
+        def safety_loss(safety_critic: Network) -> Any:
+            return conservative_loss(
+                safety_critic, batch, target, policy_actions, csc.conservative_weight
+            )
+
+        safety_critic = follow(
+            descend(state.safety_critic, safety_loss, csc.learning_rate), csc.tau
+        )
+
+        # the actor moves to more value and less danger, at the price λ
+        def actor_loss(actor: Network) -> Any:
+            action = actor_action(actor, batch.obs)
+            return lagrangian_loss(
+                critic_value(critic.network, batch.obs, action),
+                failure_probability(safety_critic.network, batch.obs, action),
+                multiplier,
+            )
+
+        actor = follow(descend(state.actor, actor_loss, config.actor_learning_rate), config.tau)
+        return CSCState(actor, critic, safety_critic, clock)
+
+    def end_episode(self, cost: float) -> None:
+        """J_C is 1 for an episode that failed, 0 for one that did not."""
+        self.multiplier = ascend(self.multiplier, float(cost > 0), self.config.csc.multiplier)
+
+    def _policy_actions(self, key: Any, actor: Network, obs: Any) -> Any:
+        """Per state, half of the policy with noise and half uniform, (n, 2m, action size)."""
+        csc = self.config.csc
+        noise_key, uniform_key = jax.random.split(key)
+        shape = (len(obs), csc.conservative_actions, self.action_size)
+        noise = csc.draw_noise * jax.random.normal(noise_key, shape)
+        near = jnp.clip(actor_action(actor, obs)[:, None] + noise, -1, 1)
+        return jnp.concatenate([near, jax.random.uniform(uniform_key, shape, minval=-1)], axis=1)

@@ -1,0 +1,122 @@
+"""SAC (Haarnoja et al., 2018): a random policy that is paid for staying random.
+
+Differences from the paper: see docs/methods/td3-sac.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from advice.agents.agent import Agent
+from advice.agents.ddpg import td_target
+from advice.agents.networks import (
+    Learner,
+    Network,
+    apply,
+    apply_numpy,
+    descend,
+    follow,
+    init_actor,
+    init_clock,
+    init_learner,
+    tick,
+)
+from advice.agents.replay import split
+from advice.agents.td3 import init_critics, least_value, twin_loss
+from advice.types import Array
+
+LOG_STD = (-5.0, 2.0)
+"""Between these lies the logarithm of the policy's standard deviation."""
+
+
+class SACState(NamedTuple):
+    """What learns (the temperature as its logarithm), and the clock the draws come from."""
+
+    actor: Learner
+    critics: Learner  # of a pair of networks
+    log_temperature: Learner
+    clock: Any
+
+
+def sample_action(actor: Network, obs: Any, key: Any) -> tuple[Any, Any]:
+    """a = tanh(u), u ~ N(μ(s), σ(s)²): actions (n, size) and their log-densities (n,).
+
+    log π(a|s) = Σ log N(u; μ, σ²) - Σ log(1 - tanh²(u)), the latter in a form that cannot
+    overflow: log(1 - tanh²(u)) = 2 (log 2 - u - softplus(-2u)).
+    """
+    mean, log_std = jnp.split(apply(actor, obs), 2, axis=-1)
+    log_std = jnp.clip(log_std, *LOG_STD)
+    drawn = jax.random.normal(key, mean.shape)
+    u = mean + jnp.exp(log_std) * drawn
+    gaussian = -0.5 * drawn**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+    squash = 2 * (jnp.log(2.0) - u - jax.nn.softplus(-2 * u))
+    return jnp.tanh(u), jnp.sum(gaussian - squash, axis=-1)
+
+
+class SAC(Agent):
+    """Twin critics, a tanh-Gaussian actor, and a temperature that holds the entropy at -size."""
+
+    def initial_state(self, key: Any) -> SACState:
+        config = self.config
+        actor_key, critic_key, clock_key = jax.random.split(key, 3)
+        actor = init_actor(actor_key, self.obs_size, 2 * self.action_size, config.hidden_size)
+        critics = init_critics(critic_key, self.obs_size, self.action_size, config.hidden_size)
+        log_temperature = jnp.log(jnp.float32(config.sac.initial_temperature))
+        return SACState(
+            init_learner(actor, config.actor_learning_rate, target=False),
+            init_learner(critics, config.critic_learning_rate),
+            init_learner(log_temperature, config.sac.temperature_learning_rate, target=False),
+            init_clock(clock_key),
+        )
+
+    def act(self, obs: Array, explore: bool = True) -> Array:
+        """A draw from the policy, or tanh of its mean."""
+        mean, log_std = np.split(
+            apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel()), 2
+        )
+        if explore:
+            mean = mean + np.exp(np.clip(log_std, *LOG_STD)) * self.rng.standard_normal(len(mean))
+        return self._outside(np.tanh(mean))
+
+    def rating_critics(self) -> tuple[Network, ...]:
+        return self.weights("critics")  # type: ignore[no-any-return]
+
+    def update(self, state: SACState, rows: Any, multiplier: Any) -> SACState:
+        config = self.config
+        batch = split(rows, self.obs_size, self.action_size)
+        done = batch.terminated * (not config.bootstrap_through_terminal)
+        key, clock = tick(state.clock)
+        next_key, own_key = jax.random.split(key)
+        temperature = jnp.exp(state.log_temperature.network)
+
+        # both critics move towards the lesser promise plus the entropy to come
+        next_action, next_log = sample_action(state.actor.network, batch.next_obs, next_key)
+        next_value = least_value(state.critics.target, batch.next_obs, next_action)
+        target = td_target(batch.reward, next_value - temperature * next_log, done, config.gamma)
+        critics = descend(
+            state.critics,
+            lambda pair: twin_loss(pair, batch.obs, batch.action, target),
+            config.critic_learning_rate,
+        )
+
+        # the actor moves to more value and more entropy
+        def actor_loss(actor: Network) -> Any:
+            action, log_density = sample_action(actor, batch.obs, own_key)
+            value = least_value(critics.network, batch.obs, action)
+            return jnp.mean(temperature * log_density - value)
+
+        actor = descend(state.actor, actor_loss, config.actor_learning_rate)
+
+        # the temperature rises while the policy is less random than -size, and falls otherwise
+        _, log_density = sample_action(state.actor.network, batch.obs, own_key)
+        surplus = -jnp.mean(log_density) + self.action_size
+        log_temperature = descend(
+            state.log_temperature,
+            lambda logarithm: logarithm * surplus,
+            config.sac.temperature_learning_rate,
+        )
+        return SACState(actor, follow(critics, config.tau), log_temperature, clock)

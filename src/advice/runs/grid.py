@@ -1,0 +1,203 @@
+"""Grids of runs: tasks x methods x seeds, and the paper's suites of them, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from advice.config import TrainConfig, from_dict, to_dict
+from advice.files import write_json
+from advice.runs.records import RunFolder, last_episode
+from advice.types import AdviceError
+
+GOALS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
+SIX = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice")
+RANDOMISED = ("randomised-goal",)
+
+
+class Study(NamedTuple):
+    """One row of a suite: every task with every method and seed, under the same settings."""
+
+    label: str
+    """The folder of its runs, below the grid's own."""
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    settings: Mapping[str, Any] = {}
+    """Settings that differ from the defaults, by dotted name."""
+    shields_of: tuple[str, str] | None = None
+    """(study, task) whose runs lend their fitted shields to this one's."""
+
+
+def _fixed_k(k: int) -> Study:
+    settings = {"shield.k": k, "shield.k_rule": "fixed"}
+    return Study(f"fixed-k-{k}", RANDOMISED, ("advice",), settings)
+
+
+def _activation(episodes: int) -> Study:
+    settings = {"shield.construction_episodes": episodes, "episodes": episodes + 1000}
+    return Study(f"activation-{episodes}", RANDOMISED, ("advice",), settings)
+
+
+def _windows(recent: int, distant: int) -> Study:
+    settings = {"shield.recent_window": recent, "shield.distant_window": distant}
+    return Study(f"windows-{recent}-{distant}", RANDOMISED, ("advice",), settings)
+
+
+CORE = Study("core", GOALS, SIX)
+CONSTRAINED = Study("constrained", ("constrained-randomised-goal",), SIX)
+LENDERS = Study("core", RANDOMISED, ("advice", "tabular", "csc"))
+TRANSFER = Study(
+    "transfer",
+    ("semi-random-goal",),
+    ("advice", "tabular", "csc"),
+    {"episodes": 1000},
+    shields_of=("core", "randomised-goal"),
+)
+LONG = Study("long-episodes", RANDOMISED, SIX, {"env.max_episode_steps": 2000})
+ADAPTIVE = Study("core", RANDOMISED, ("advice",))
+K_SWEEP = (_fixed_k(3), _fixed_k(4), _fixed_k(5), ADAPTIVE)
+ACTIVATION = tuple(_activation(episodes) for episodes in (250, 500, 750, 1000))
+WINDOWS = tuple(_windows(recent, distant) for recent in (2, 3, 4) for distant in (10, 25))
+SMOKE = Study(
+    "smoke",
+    RANDOMISED,
+    ("ddpg", "advice"),
+    {
+        "episodes": 6,
+        "env.max_episode_steps": 30,
+        "shield.construction_episodes": 3,
+        "shield.max_epochs": 5,
+    },
+)
+
+SUITES: dict[str, tuple[Study, ...]] = {
+    "smoke": (SMOKE,),
+    "core": (CORE,),
+    "constrained": (CONSTRAINED,),
+    "transfer": (LENDERS, TRANSFER),
+    "long-episodes": (LONG,),
+    "k-sweep": K_SWEEP,
+    "activation-sweep": ACTIVATION,
+    "windows": WINDOWS,
+    "paper": (CORE, CONSTRAINED, TRANSFER, LONG, *K_SWEEP, *ACTIVATION, *WINDOWS),
+}
+
+
+class Cell(NamedTuple):
+    """One run of a grid."""
+
+    config: TrainConfig
+    folder: RunFolder
+    after: Path | None = None
+    """The run whose shield it needs first."""
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.folder.path.parts[-4:])
+
+
+def cells_of(
+    studies: Iterable[Study], seeds: Sequence[int], out: Path, base: TrainConfig
+) -> list[Cell]:
+    """All runs of the studies, each once, lenders of shields before their borrowers."""
+    cells: dict[Path, Cell] = {}
+    for study in studies:
+        for task in study.tasks:
+            for seed in seeds:
+                for method in study.methods:
+                    config = dataclasses.replace(base, task=task, method=method, seed=seed)
+                    config = with_settings(config, study.settings)
+                    root = out / study.label
+                    lender = None
+                    if study.shields_of:
+                        label, source = study.shields_of
+                        lender = RunFolder.of(
+                            out / label, dataclasses.replace(config, task=source)
+                        ).path
+                        config = dataclasses.replace(config, shield_from=str(lender))
+                    folder = RunFolder.of(root, config)
+                    cells.setdefault(folder.path, Cell(config, folder, lender))
+    return list(cells.values())
+
+
+def find_suite(name: str) -> tuple[Study, ...]:
+    if name not in SUITES:
+        close = difflib.get_close_matches(name, SUITES, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise AdviceError(f"unknown suite {name!r}: expected one of {', '.join(SUITES)}.{hint}")
+    return SUITES[name]
+
+
+def with_settings(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
+    """``config`` with some settings changed by their dotted names."""
+    values = to_dict(config)
+    for dotted, value in settings.items():
+        *path, last = dotted.split(".")
+        inner = values
+        for name in path:
+            inner = inner[name]
+        if last not in inner:
+            raise KeyError(dotted)
+        inner[last] = value
+    return from_dict(TrainConfig, values)
+
+
+# ---- where a grid stands, from what lies on disk
+
+
+class Status(NamedTuple):
+    """One cell as a second terminal can see it."""
+
+    cell: Cell
+    state: str
+    """queued, running, stopped, done or failed."""
+    episode: int
+    steps_per_second: float
+    reason: str = ""
+
+
+def status_of(cell: Cell) -> Status:
+    """Where a cell stands, read from its folder."""
+    folder = cell.folder
+    record = last_episode(folder.episodes_file)
+    episode = record.episode if record else 0
+    speed = record.steps / max(record.seconds, 1e-9) if record else 0.0
+    if folder.done_file.exists():
+        return Status(cell, "done", episode, speed)
+    if folder.is_locked():
+        return Status(cell, "running", episode, speed)
+    if folder.error_file.exists():
+        return Status(cell, "failed", episode, speed, folder.error_file.read_text().strip())
+    return Status(cell, "stopped" if episode else "queued", episode, speed)
+
+
+def write_grid(out: Path, cells: Sequence[Cell]) -> None:
+    """Remember a grid's cells for `advice bench --status`."""
+    rows = [
+        {
+            "config": to_dict(cell.config),
+            "folder": str(cell.folder.path.relative_to(out)),
+            "after": str(cell.after.relative_to(out)) if cell.after else None,
+        }
+        for cell in cells
+    ]
+    write_json(out / "grid.json", {"written": time.time(), "cells": rows})
+
+
+def read_grid(out: Path) -> list[Cell]:
+    path = out / "grid.json"
+    if not path.is_file():
+        raise AdviceError(f"{out}: expected a grid's folder (with a grid.json), found none")
+    return [
+        Cell(
+            from_dict(TrainConfig, row["config"]),
+            RunFolder(out / row["folder"]),
+            out / row["after"] if row["after"] else None,
+        )
+        for row in json.loads(path.read_text())["cells"]
+    ]
