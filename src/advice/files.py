@@ -15,13 +15,13 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from advice.types import Array, BrokenFileError
 
-_TO_NAME = {
+_TO_NAME: dict[np.dtype[Any], str] = {
     np.dtype(np.float64): "F64",
     np.dtype(np.float32): "F32",
     np.dtype(np.int64): "I64",
@@ -35,7 +35,11 @@ _DIGEST_PLACE = "0" * 64
 
 
 def write_arrays(
-    path: Path | str, arrays: Mapping[str, Array], document: Mapping[str, Any], kind: str, version: int
+    path: Path | str,
+    arrays: Mapping[str, Array],
+    document: Mapping[str, Any],
+    kind: str,
+    version: int,
 ) -> None:
     """Write ``arrays`` and the JSON ``document`` so that the file is whole or not there at all."""
     path = Path(path)
@@ -63,20 +67,26 @@ def write_arrays(
     write_atomically(path, [len(header).to_bytes(8, "little"), header, *blobs])
 
 
-def read_arrays(path: Path | str, kind: str, version: int) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read what :func:`write_arrays` wrote, or raise :class:`BrokenFileError` saying why not."""
+def read_arrays(
+    path: Path | str, kind: str, version: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Read what :func:`write_arrays` wrote, or raise :class:`BrokenFileError` saying why not.
+
+    Nothing is believed before it is checked: the header's length against the file's size, the
+    header against the bytes that follow, and the digest over both, before any array is made.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
-    content = path.read_bytes()
     try:
-        return _parse(content, kind, version)
+        with path.open("rb") as stream:
+            return _read(stream, os.fstat(stream.fileno()).st_size, kind, version)
     except BrokenFileError as error:
         raise BrokenFileError(f"{path}: {error}") from None
 
 
 def write_atomically(path: Path, parts: list[bytes]) -> None:
-    """Write to a temporary neighbour, flush to disk, rename: readers see the old file or the new."""
+    """Write a temporary neighbour, flush it, rename: readers see the old file or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -112,45 +122,76 @@ def _header(entries: dict[str, Any], text: str, kind: str, version: int, digest:
     return header + b" " * (-len(header) % 8)  # arrays start aligned, as safetensors asks
 
 
-def _parse(content: bytes, kind: str, version: int) -> tuple[dict[str, Array], dict[str, Any]]:
-    if len(content) < 8:
-        raise BrokenFileError(f"expected a header, found {len(content)} bytes")
-    length = int.from_bytes(content[:8], "little")
-    if length > min(_MAX_HEADER, len(content) - 8):
-        raise BrokenFileError(f"expected a header of at most {len(content) - 8} bytes, found {length}")
-    raw, body = content[8 : 8 + length], memoryview(content)[8 + length :]
+def _read(
+    stream: BinaryIO, size: int, kind: str, version: int
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    length = int.from_bytes(stream.read(8), "little")
+    if size < 8 or length > min(_MAX_HEADER, size - 8):
+        raise BrokenFileError(
+            f"expected a header within {size} bytes, found one that claims {length}"
+        )
+    raw = stream.read(length)
     try:
         header = json.loads(raw)
         metadata = header.pop("__metadata__")
         found_kind, found_version = metadata["kind"], int(metadata["version"])
         digest, text = metadata["sha256"], metadata["document"]
+        unsigned = _header(header, text, kind, version, _DIGEST_PLACE)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BrokenFileError(f"expected a header of an advice {kind}, found something else") from None
+        raise BrokenFileError(
+            f"expected a header of an advice {kind}, found something else"
+        ) from None
     if found_kind != kind:
-        raise BrokenFileError(f"expected an advice {kind}, found {found_kind!r}")
+        raise BrokenFileError(f"expected an advice {kind}, found {str(found_kind)[:80]!r}")
     if found_version != version:
         raise BrokenFileError(f"expected version {version} of the format, found {found_version}")
-    unsigned = _header(header, text, kind, version, _DIGEST_PLACE)
+    try:
+        layout = _layout(header, size - 8 - length)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BrokenFileError(f"the header is inconsistent: {str(error)[:200]}") from None
+    body = stream.read(size - 8 - length)
     found = hashlib.sha256(unsigned)
     found.update(body)
     signed = _header(header, text, kind, version, found.hexdigest())
     if digest != found.hexdigest() or signed != raw:
         raise BrokenFileError("the SHA-256 does not match: the file was cut short or edited")
     try:
-        arrays = {name: _array(name, entry, body) for name, entry in header.items()}
         document = json.loads(text)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BrokenFileError(f"the header is inconsistent: {error}") from None
+        arrays = {name: _array(body, *place) for name, place in layout.items()}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BrokenFileError(f"the contents are inconsistent: {str(error)[:200]}") from None
     if not isinstance(document, dict):
         raise BrokenFileError(f"expected a JSON object, found {type(document).__name__}")
     return arrays, document
 
 
-def _array(name: str, entry: dict[str, Any], body: memoryview) -> Array:
-    dtype, shape = _TO_DTYPE[entry["dtype"]], tuple(int(n) for n in entry["shape"])
-    begin, end = entry["data_offsets"]
-    if min(shape, default=0) < 0 or not 0 <= begin <= end <= len(body):
-        raise ValueError(f"{name}: shape {shape} and bytes {begin}..{end} of {len(body)}")
-    if math.prod(shape) * dtype.itemsize != end - begin:
-        raise ValueError(f"{name}: shape {shape} of {dtype} does not fill {end - begin} bytes")
-    return np.frombuffer(body[begin:end], dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
+def _layout(
+    entries: dict[str, Any], size: int
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], int]]:
+    """Type, shape and first byte of each array; together they must fill ``size`` bytes exactly, one
+    after the other, so a small file cannot ask for much memory."""
+    layout = {}
+    offset = 0
+    for name, entry in entries.items():
+        dtype, shape, (begin, end) = (
+            _TO_DTYPE[entry["dtype"]],
+            entry["shape"],
+            entry["data_offsets"],
+        )
+        if any(type(n) is not int or not 0 <= n < 2**48 for n in (*shape, begin, end)):
+            raise ValueError(f"{name}: expected whole numbers, found {shape}, {begin}, {end}")
+        if begin != offset or end - begin != math.prod(shape) * dtype.itemsize:
+            raise ValueError(f"{name}: {shape} of {dtype} from {offset} is not {begin}..{end}")
+        layout[name] = (dtype, tuple(shape), begin)
+        offset = end
+    if offset != size:
+        raise ValueError(f"expected {offset} bytes of arrays, found {size}")
+    return layout
+
+
+def _array(body: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], begin: int) -> Array:
+    count = math.prod(shape)
+    if dtype == np.bool_ and count and max(body[begin : begin + count]) > 1:
+        raise ValueError("expected bytes 0 and 1 for booleans")
+    array = np.frombuffer(body, dtype, count, begin) if count else np.zeros(0, dtype)
+    return array.reshape(shape).astype(dtype.newbyteorder("="))

@@ -260,6 +260,12 @@ class Shield:
         )
         return shield
 
+    def export_onnx(self, path: Path | str) -> None:
+        """Write the encoder as an ONNX graph from raw features (observation, then action)."""
+        from advice.shields.onnx_export import export_onnx
+
+        export_onnx(self._fitted().encoder.weights, path)
+
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The whole state; :meth:`restore` goes on from it bit for bit."""
         stored, store_document = self._store.snapshot()

@@ -101,11 +101,9 @@ def _round(values: Floats, grid: float) -> Floats:
 
 
 def _check(weights: EncoderWeights) -> None:
-    d, hidden, latent = len(weights.centre), *weights.w2.shape
-    expected = EncoderWeights(
-        centre=(d,), reach=(d,), w1=(d, hidden), b1=(hidden,), w2=(hidden, latent), b2=(latent,)
-    )  # type: ignore[arg-type]
-    for name, array, shape in zip(EncoderWeights._fields, weights, expected, strict=True):
+    d, (hidden, latent) = len(weights.centre), weights.w2.shape
+    shapes = ((d,), (d,), (d, hidden), (hidden,), (hidden, latent), (latent,))
+    for name, array, shape in zip(EncoderWeights._fields, weights, shapes, strict=True):
         if array.shape != shape or array.dtype != np.float64:
             raise ValueError(f"{name}: expected float64 {shape}, found {array.dtype} {array.shape}")
         if not np.isfinite(array).all():

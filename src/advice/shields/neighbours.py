@@ -60,7 +60,7 @@ class Neighbours:
         nearest = _first(count, indices, _squared(self.points[indices], queries[:, None]))
         if proposed < len(self._kept):
             doubtful = np.sqrt(nearest.squared[:, -1]) * _CLOSE >= distances[:, -1]
-            for row in np.flatnonzero(doubtful):
+            for row in np.flatnonzero(doubtful).tolist():
                 self._look_closer(queries[row], nearest, row)
         return nearest
 

@@ -42,7 +42,8 @@ class Space:
     def __str__(self) -> str:
         if self.kind == "discrete":
             return f"Discrete({self.n}, start={self.start})"
-        return f"Box(low {_brief(self.low)}, high {_brief(self.high)}, shape {self.shape}, {self.dtype})"
+        low, high = _brief(self.low), _brief(self.high)
+        return f"Box(low {low}, high {high}, shape {self.shape}, {self.dtype})"
 
     def matches(self, other: Space) -> bool:
         """Same kind, shape and bounds (to float32 precision; the dtype is free)."""

@@ -1,0 +1,178 @@
+"""Why the shield decided as it did: a table for people, a picture of actions and latent space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advice.shields.encoder import Floats
+from advice.shields.judge import Judge
+from advice.types import Array, RateActions, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_SHOWN = 10  # candidates a table shows
+_DOTS = 5000  # remembered features a picture shows
+_SAFE, _UNSAFE = "#2b7bba", "#c8452d"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One decision, opened up."""
+
+    proposal: Any
+    verdict: Verdict
+    k: int
+    required: int
+    """Safe neighbours that were asked for (K, or its share while there are few features)."""
+    neighbour_safe: NDArray[np.bool_]
+    """Of the proposal's neighbours (in ``verdict``), nearest first."""
+    latent: Floats
+    """(latent,) where the proposal lies."""
+    candidates: Array
+    """(C, ...) the alternatives."""
+    candidate_safe_neighbours: NDArray[np.int64]
+    candidate_ratings: Floats
+    """The agent's, or else minus the distance to the proposal."""
+    memory: Floats
+    """(N, latent) the remembered features."""
+    memory_safe: NDArray[np.bool_]
+
+    @property
+    def decision(self) -> str:
+        """In words."""
+        if self.verdict.no_safe_action:
+            end = "replaced by the least risky" if self.verdict.intervened else "executed after all"
+            return f"refused, no candidate is safe, {end}"
+        return "replaced" if self.verdict.intervened else "endorsed"
+
+    def __str__(self) -> str:
+        neighbours, distances = self.verdict.neighbours, self.verdict.distances
+        assert neighbours is not None and distances is not None  # guard was asked for details
+        voters = len(self.neighbour_safe)
+        lines = [
+            f"proposed {_brief(self.proposal)}: {self.decision}",
+            f"executed {_brief(self.verdict.action)}",
+            f"safe neighbours {self.verdict.safe_neighbours} of {voters}, needed {self.required} "
+            f"(K = {self.k})",
+            "",
+            "neighbour     index    distance  label",
+        ]
+        rows = zip(neighbours, distances, self.neighbour_safe, strict=True)
+        lines += [
+            f"{rank:>9} {index:>9} {distance:>11.4g}  {'safe' if safe else 'unsafe'}"
+            for rank, (index, distance, safe) in enumerate(rows, start=1)
+        ]
+        good = self.candidate_safe_neighbours >= self.required
+        # The safe ones as they are rated; where there are none, the least risky first.
+        risk = ~good if good.any() else -self.candidate_safe_neighbours
+        order = np.lexsort((-self.candidate_ratings, risk))
+        lines += [
+            "",
+            f"{int(good.sum())} of {len(good)} candidates are safe"
+            + (f"; the first {_SHOWN}:" if len(good) > _SHOWN else ":"),
+            "   safe neighbours      rating  action",
+        ]
+        lines += [
+            f"{'*' if good[i] else ' '}  {self.candidate_safe_neighbours[i]:>15} "
+            f"{self.candidate_ratings[i]:>11.4g}  {_brief(self.candidates[i])}"
+            for i in order[:_SHOWN]
+        ]
+        return "\n".join(lines)
+
+    def plot(self, path: Path | str | None = None) -> Figure:
+        """Draw the action map beside the latent map; written to ``path`` if given."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(11, 5), layout="constrained")
+        actions, latent = figure.subplots(1, 2)
+        self._draw_actions(figure, actions)
+        self._draw_latent(latent)
+        figure.suptitle(
+            f"{self.decision}: {self.verdict.safe_neighbours} safe neighbours, "
+            f"{self.required} needed"
+        )
+        if path is not None:
+            figure.savefig(path, dpi=120)
+        return figure
+
+    def _draw_actions(self, figure: Figure, axes: Axes) -> None:
+        x, y = _plane(self.candidates)
+        votes = axes.scatter(
+            x,
+            y,
+            c=self.candidate_safe_neighbours,
+            cmap="RdYlBu",
+            vmin=0,
+            vmax=len(self.neighbour_safe),
+            marker="s",
+            s=40,
+        )
+        figure.colorbar(votes, ax=axes, label="safe neighbours")
+        for action, marker, name in (
+            (self.proposal, "x", "proposed"),
+            (self.verdict.action, "+", "executed"),
+        ):
+            axes.scatter(
+                *_plane(np.asarray(action)[None]), c="black", marker=marker, s=120, label=name
+            )
+        axes.set(title="Candidate actions", xlabel="action 0", ylabel="action 1")
+        axes.legend(loc="upper right")
+
+    def _draw_latent(self, axes: Axes) -> None:
+        step = -(-len(self.memory) // _DOTS)
+        points, safe = self.memory[::step], self.memory_safe[::step]
+        for kind, colour, name in ((safe, _SAFE, "safe"), (~safe, _UNSAFE, "unsafe")):
+            axes.scatter(*_plane(points[kind]), s=8, c=colour, alpha=0.5, label=name)
+        axes.scatter(
+            *_plane(self.memory[self.verdict.neighbours]),
+            s=70,
+            facecolors="none",
+            edgecolors="black",
+            label="neighbours",
+        )
+        axes.scatter(*_plane(self.latent[None]), marker="x", s=120, c="black", label="proposed")
+        axes.set(title="Latent space", xlabel="latent 0", ylabel="latent 1")
+        axes.legend(loc="upper right")
+
+
+def explain(
+    judge: Judge,
+    obs: Any,
+    action: Any,
+    feature: Floats,
+    k: int,
+    rate_actions: RateActions | None,
+) -> Explanation:
+    """Guard, and keep everything that was weighed (candidates too when the proposal is fine)."""
+    verdict = judge.guard(obs, action, feature, k, rate_actions, details=True)
+    considered = judge.consider(feature)
+    return Explanation(
+        proposal=action,
+        verdict=verdict,
+        k=k,
+        required=judge.required(k),
+        neighbour_safe=judge.safe[verdict.neighbours],
+        latent=judge.encoder.encode(feature),
+        candidates=considered.actions,
+        candidate_safe_neighbours=considered.safe_neighbours,
+        candidate_ratings=judge.rate(obs, considered.actions, feature, rate_actions),
+        memory=judge.neighbours.points,
+        memory_safe=judge.safe,
+    )
+
+
+def _plane(rows: Array) -> tuple[Array, Array]:
+    """The first two numbers of each row (the second is 0 where there is one)."""
+    flat = rows.reshape(len(rows), -1)
+    return flat[:, 0], flat[:, 1] if flat.shape[1] > 1 else np.zeros(len(flat))
+
+
+def _brief(action: Any) -> str:
+    return np.array2string(np.asarray(action), precision=3, threshold=8, separator=", ")

@@ -1,0 +1,144 @@
+"""The tabular shield (Shperberg et al., 2022): never do again what once went wrong.
+
+Differences from the paper: see docs/methods/tabular.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advice.config import ShieldConfig, TabularConfig
+from advice.shields.candidates import Candidates
+from advice.shields.spaces import read_space
+from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
+
+REACH = 0.1 + 1e-6
+"""What counts as within 0.1; the surplus forgives float32 its rounding."""
+
+
+def keys(features: Array) -> list[bytes]:
+    """The integers round(10 x) of each row as a set member; integers, since -0.0 is not 0.0."""
+    return [row.tobytes() for row in np.rint(10.0 * features).astype(np.int64)]
+
+
+class TabularShield:
+    """Stores every unsafe (state, action) pair and replaces proposals that match one."""
+
+    k = 0
+    wants_fit = False
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: TabularConfig | None = None,
+        shield: ShieldConfig | None = None,
+    ) -> None:
+        """``shield`` gives the candidate grid and the cap per episode, as for ADVICE."""
+        self.config = config or TabularConfig()
+        shield = shield or ShieldConfig()
+        self._observations = read_space(observation_space, "observation space", discrete=False)
+        self._actions = read_space(action_space, "action space", discrete=True)
+        if self._actions.kind == "box" and not self._actions.bounded.all():
+            raise SpaceMismatchError(
+                f"the tabular shield needs a bounded action space, found {self._actions}"
+            )
+        self._candidates = Candidates(
+            self._actions,
+            self._actions.low,
+            self._actions.high,
+            shield.candidates_per_dimension,
+            shield.candidate_budget,
+        )
+        self._unsafe_per_episode = shield.unsafe_per_episode
+        self._unsafe_now = 0
+        self._split = self._observations.size
+        self._pairs: NDArray[np.float64] = np.zeros((0, self._split + self._actions.size))
+        self._keys: set[bytes] = set()
+
+    @property
+    def armed(self) -> bool:
+        """True from the first stored pair on."""
+        return len(self) > 0
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def fit(self, progress: Callable[..., None] | None = None) -> None:
+        """A table needs no fit."""
+
+    def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
+        """Store an unsafe pair; one episode adds only so many."""
+        if outcome != Outcome.UNSAFE or self._unsafe_now >= self._unsafe_per_episode:
+            return
+        self._unsafe_now += 1
+        pair = self._features(obs, self._actions.check(action, "action")[None])
+        if not self._matches(pair)[0]:
+            self._pairs = np.concatenate([self._pairs, pair])
+            self._keys.update(keys(pair))
+
+    def guard(self, obs: Any, action: Any, rate_actions: RateActions | None = None) -> Verdict:
+        """Endorse an unknown pair; replace a stored one by the best candidate that is not stored.
+
+        Best is what ``rate_actions`` rates highest, or else the nearest to the proposal. If every
+        candidate is stored, the proposal is executed.
+        """
+        proposal = self._features(obs, self._actions.check(action, "action")[None])
+        verdict = Verdict(action, intervened=False, safe_neighbours=0, no_safe_action=False)
+        if not self._matches(proposal)[0]:
+            return verdict
+        own = proposal[0, self._split :]
+        candidates = self._candidates.fixed
+        if len(self._candidates.offsets):
+            candidates = np.concatenate([candidates, self._candidates.near(own)])
+        features = self._features(obs, candidates)
+        unknown = np.flatnonzero(~self._matches(features))
+        verdict = verdict._replace(candidates=len(candidates))
+        if len(unknown) == 0:
+            return verdict._replace(no_safe_action=True)
+        if rate_actions is None:
+            ratings = -np.square(features[unknown, self._split :] - own).sum(axis=1)
+        else:
+            ratings = rate_actions(obs, candidates[unknown])
+        best = unknown[np.argmax(ratings)]
+        return verdict._replace(action=candidates[best].copy(), intervened=True)
+
+    def end_episode(self, violated: bool) -> None:
+        """The next episode may add its share."""
+        self._unsafe_now = 0
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The stored pairs, in order."""
+        return {"pairs": self._pairs}, {"unsafe_now": self._unsafe_now}
+
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        pairs, width = arrays["pairs"], self._pairs.shape[1]
+        if pairs.ndim != 2 or pairs.shape[1] != width:
+            raise ValueError(f"stored pairs: expected rows of {width}, found shape {pairs.shape}")
+        self._pairs, self._keys = pairs, set(keys(pairs))
+        self._unsafe_now = int(document["unsafe_now"])
+
+    def _features(self, obs: Any, actions: Array) -> NDArray[np.float64]:
+        """One state and a stack of actions as rows of float64."""
+        flat = self._actions.flat(actions)
+        state = self._observations.flat(self._observations.check(obs, "observation"))
+        rows = np.broadcast_to(state, (len(flat), self._split))
+        features = np.concatenate([rows, flat], axis=1, dtype=np.float64)
+        if not np.isfinite(features).all():
+            raise ValueError("observation and action: expected finite numbers")
+        return features
+
+    def _matches(self, features: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which rows, all of one state, are unsafe by the table."""
+        if not self.config.within:
+            return np.array([key in self._keys for key in keys(features)])
+        # few stored pairs are of a state like this one: only their actions are compared
+        state, actions = features[0, : self._split], features[:, None, self._split :]
+        alike = np.abs(self._pairs[:, : self._split] - state).max(axis=1) <= REACH
+        apart = np.abs(self._pairs[alike, self._split :] - actions)
+        return (apart.max(axis=2) <= REACH).any(axis=1)
