@@ -14,7 +14,7 @@ __all__ = ["TASKS", "make", "register_tasks"]
 
 
 def register_tasks() -> None:
-    """Register the task ids with Gymnasium, without its wrappers: the tasks check and limit themselves."""
+    """Register the task ids, without Gymnasium's wrappers: the tasks check and limit themselves."""
     import gymnasium
 
     for row in TASKS.values():

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 
-from advice.envs.rendering import Painter, mujoco  # isort: skip  (chooses how MuJoCo draws, first)
-from advice.envs.arena import COLOURS, PHYSICS_STEPS, TIMESTEP, build_model
-from advice.envs.placement import Spot, place
+from advice.envs.arena import COLOURS, PHYSICS_STEPS, build_model
+from advice.envs.placement import Spot, as_places, place
+from advice.envs.rendering import Painter
 from advice.envs.robots import RIDE_HEIGHT
 from advice.envs.sensors import lidars
 from advice.envs.tasks import TaskSpec, did_you_mean, resolve
@@ -69,7 +70,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start an episode; ``options={"layout": ...}`` fixes places as :attr:`start` gives them."""
+        """Start an episode; ``options={"layout": ...}`` fixes places, as :attr:`start` has them."""
         super().reset(seed=seed)
         unknown = sorted(set(options or {}) - {"layout"})
         if unknown:
@@ -243,7 +244,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             low, high = np.append(low, -_VELOCITY_BOUND), np.append(high, _VELOCITY_BOUND)
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
-        # The lidar's objects stand in one array, kind after kind: where does each kind's lidar begin?
+        # Objects stand in one array, kind after kind: where does the lidar of each begin?
         self._first_bin = np.repeat(
             np.arange(len(kinds)) * bins, [self.task.count(kind) for kind in kinds]
         )
@@ -251,7 +252,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
     # --------------------------------------------------------------------------------- layouts
 
     def _draw_layout(self, given: Mapping[str, Any]) -> None:
-        """Place car and objects: where ``given`` says so, else where the task does, else at random."""
+        """Place car and objects: where ``given`` says, else where the task says, else at random."""
         known = {"car": 1, **self._counts, **({"right_button": 1} if self.task.buttons else {})}
         for name in given:
             if name not in known:
@@ -260,7 +261,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         fixed = self._fixed_places()
         for kind, count in (("car", 1), *self._counts.items()):
             if kind in given:
-                fixed[kind] = _as_places(given[kind], count, kind)
+                fixed[kind] = as_places(given[kind], count, kind)
         spots, yaws = [], []
         for kind, count in (("car", 1), *self._counts.items()):
             placed = fixed.get(kind, np.empty((0, 3)))
@@ -279,7 +280,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             self._right_button = int(given.get("right_button", drawn))
             if not 0 <= self._right_button < self.task.buttons:
                 raise ValueError(
-                    f"right_button: expected 0 to {self.task.buttons - 1}, found {self._right_button}"
+                    f"right_button: expected 0 to {self.task.buttons - 1}, "
+                    f"found {self._right_button}"
                 )
 
     def _fixed_places(self) -> dict[str, Array]:
@@ -386,19 +388,3 @@ _SOLID = ("buttons", "cubes", "pillars")
 
 def _info(cost: float, violation: bool, success: bool) -> dict[str, Any]:
     return {"cost": cost, "violation": violation, "success": success}
-
-
-def _as_places(value: Any, count: int, kind: str) -> Array:
-    """``count`` rows x, y, yaw from rows of two or three finite numbers."""
-    try:
-        places = np.atleast_2d(np.asarray(value, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"layout {kind}: expected {count} rows x, y, yaw, found {value!r}"
-        ) from None
-    if places.shape not in ((count, 2), (count, 3)) or not np.isfinite(places).all():
-        raise ValueError(
-            f"layout {kind}: expected {count} rows of finite x, y and optionally yaw, "
-            f"found shape {places.shape}: {places.tolist()}"
-        )
-    return np.column_stack((places, np.zeros((count, 3 - places.shape[1]))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,6 +89,22 @@ def _candidates(spot: Spot, arena: float, rng: np.random.Generator) -> Array:
     radius = np.sqrt(rng.uniform(inner**2, outer**2, size=DRAWS_PER_SPOT))
     angle = rng.uniform(0.0, 2.0 * math.pi, size=DRAWS_PER_SPOT)
     return np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
+
+
+def as_places(value: Any, count: int, kind: str) -> Array:
+    """``count`` rows x, y, yaw from rows of two or three finite numbers."""
+    try:
+        places = np.atleast_2d(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"layout {kind}: expected {count} rows x, y, yaw, found {value!r}"
+        ) from None
+    if places.shape not in ((count, 2), (count, 3)) or not np.isfinite(places).all():
+        raise ValueError(
+            f"layout {kind}: expected {count} rows of finite x, y and optionally yaw, "
+            f"found shape {places.shape}: {places.tolist()}"
+        )
+    return np.column_stack((places, np.zeros((count, 3 - places.shape[1]))))
 
 
 def _does_not_fit(spots: Sequence[Spot], arena: float) -> PlacementError:

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import sys
+import weakref
+from importlib import import_module
 from typing import Any
 
+import mujoco
 import numpy as np
 
 from advice.types import Array
 
-
-def choose_backend() -> None:
-    """Without a display, tell MuJoCo to draw off-screen; must run before MuJoCo is imported."""
-    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if "MUJOCO_GL" in os.environ or has_display or not sys.platform.startswith("linux"):
-        return
-    for backend, library in (("egl", "libEGL.so.1"), ("osmesa", "libOSMesa.so.8")):
-        try:
-            ctypes.CDLL(library)
-        except OSError:
-            continue
-        os.environ["MUJOCO_GL"] = backend
-        return
-
-
-choose_backend()
-import mujoco  # noqa: E402
-
 _RING_RADIUS, _RING_HEIGHT, _RING_GAP = 0.24, 0.18, 0.05
+_MAX_GEOMS = 2000
+
+
+def _drawing_context(width: int, height: int) -> Any:
+    """MuJoCo's own choice where MUJOCO_GL or a display says so; without either, off-screen."""
+    chosen = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
+    if chosen or not sys.platform.startswith("linux"):
+        return mujoco.GLContext(width, height)
+    reasons = []
+    for backend in ("egl", "osmesa"):
+        try:
+            return import_module(f"mujoco.{backend}").GLContext(width, height)
+        except Exception as error:  # a missing library shows as whatever PyOpenGL stumbles over
+            reasons.append(f"{backend}: {error}")
+    raise RuntimeError(
+        "cannot draw without a display: expected an EGL or OSMesa library (Debian: apt install "
+        f"libegl1 libgl1-mesa-dri, or libosmesa6), found {'; '.join(reasons)}"
+    )
 
 
 class Painter:
@@ -38,31 +40,48 @@ class Painter:
 
     def __init__(self, model: Any, camera: str, size: tuple[int, int]) -> None:
         height, width = size
-        try:
-            self._renderer = mujoco.Renderer(model, height, width)
-        except Exception as error:
-            raise RuntimeError(
-                "cannot render off-screen: expected an EGL or OSMesa library (Debian: apt install "
-                f"libegl1 libgl1-mesa-dri, or libosmesa6) or a display, found: {error}"
-            ) from error
+        self._model = model
+        self._gl = _drawing_context(width, height)
+        self._gl.make_current()
+        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+        mujoco.mjr_resizeOffscreen(width, height, self._context)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+        self._free = weakref.finalize(self, _free, self._gl, self._context)
+        self._free.atexit = False  # the drivers clean up after a process that ends
+        self._scene = mujoco.MjvScene(model, maxgeom=_MAX_GEOMS)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
-            self._renderer.scene.flags[flag] = False
-        self._camera = camera
+            self._scene.flags[flag] = False
+        self._options, self._nothing = mujoco.MjvOption(), mujoco.MjvPerturb()
+        self._camera = mujoco.MjvCamera()
+        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        self._camera.fixedcamid = model.camera(camera).id
+        self._area = mujoco.MjrRect(0, 0, width, height)
+        self._pixels = np.empty((height, width, 3), dtype=np.uint8)
 
     def draw(self, data: Any, rings: list[tuple[Array, tuple[float, ...]]]) -> Array:
-        """One RGB frame (height, width, 3) uint8; ``rings`` are lidar readings and their colours."""
-        self._renderer.update_scene(data, camera=self._camera)
-        car_pos, car_mat = data.body("agent").xpos, data.body("agent").xmat.reshape(3, 3)
+        """One RGB frame (height, width, 3) uint8; ``rings``: lidar readings and their colours."""
+        self._gl.make_current()
+        mujoco.mjv_updateScene(
+            self._model,
+            data,
+            self._options,
+            self._nothing,
+            self._camera,
+            mujoco.mjtCatBit.mjCAT_ALL.value,
+            self._scene,
+        )
+        car = data.body("agent")
         for level, (readings, colour) in enumerate(rings):
-            self._draw_ring(car_pos, car_mat, level, readings, colour)
-        frame: Array = self._renderer.render()
-        return frame
+            self._draw_ring(car.xpos, car.xmat.reshape(3, 3), level, readings, colour)
+        mujoco.mjr_render(self._area, self._scene, self._context)
+        mujoco.mjr_readPixels(self._pixels, None, self._area, self._context)
+        return self._pixels[::-1].copy()  # OpenGL counts rows from below
 
     def _draw_ring(
         self, car_pos: Array, car_mat: Array, level: int, readings: Array, colour: tuple[float, ...]
     ) -> None:
         """One dot per bin around the car, larger and more solid the nearer something is."""
-        scene = self._renderer.scene
+        scene = self._scene
         radius = _RING_RADIUS + _RING_GAP * level
         for i, reading in enumerate(readings):
             if scene.ngeom >= scene.maxgeom:
@@ -80,5 +99,11 @@ class Painter:
             scene.ngeom += 1
 
     def close(self) -> None:
-        """Free the drawing context."""
-        self._renderer.close()
+        """Free what the drawing holds; happens by itself when the painter is forgotten."""
+        self._free()
+
+
+def _free(gl: Any, context: Any) -> None:
+    gl.make_current()  # or another painter's context would lose its buffers
+    context.free()
+    gl.free()

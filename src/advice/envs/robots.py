@@ -73,7 +73,7 @@ def _add_caster(car: Any) -> None:
 
 
 def _damp(joint: Any) -> None:
-    """Linear damping; later MuJoCo releases want a polynomial's coefficients, earlier ones a number."""
+    """Linear damping: later MuJoCo releases take a polynomial, earlier ones a number."""
     linear_only = np.isscalar(joint.damping)
     joint.damping = JOINT_DAMPING if linear_only else (JOINT_DAMPING, 0.0, 0.0)
 

@@ -15,7 +15,7 @@ KINDS = ("target", "buttons", "cubes", "pillars", "hazards")
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task. Lengths are in metres; a number can be changed by ``advice.make(task, name=...)``."""
+    """One task, lengths in metres; ``advice.make(task, name=...)`` changes a number."""
 
     name: str
     id: str
@@ -147,7 +147,9 @@ def resolve(task: str, options: Mapping[str, Any] | None = None) -> TaskSpec:
             f"unknown task {task!r}{did_you_mean(task, by_any_name)}; tasks: {', '.join(TASKS)}"
         )
     row = by_any_name[task]
-    changes = {name: _checked(name, value, row) for name, value in (options or {}).items()}
+    changes: dict[str, Any] = {
+        name: _checked(name, value, row) for name, value in (options or {}).items()
+    }
     return dataclasses.replace(row, **changes)
 
 

@@ -1,0 +1,99 @@
+"""The real Safety Gymnasium, for people who have it: its six-value steps in our five-value form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from advice.types import Array
+
+LIDAR_SUFFIX = "_lidar"
+
+
+def adapt_safety_gymnasium(env: Any, lidar_only: bool = False) -> gymnasium.Env[Array, Array]:
+    """``env`` with five-value steps and ``cost``, ``violation``, ``success`` in ``info``.
+
+    ``violation`` is a cost above 0, ``success`` the original's ``goal_met``. With ``lidar_only``
+    the observation keeps the lidars alone, as the built-in tasks do. Of ``env`` only ``reset``,
+    ``step``, ``close``, ``render`` and the two spaces are used (for ``lidar_only`` also its list of
+    sensors), so that its Gymnasium may be older than ours.
+    """
+    return _AdaptedEnv(env, lidar_only)
+
+
+class _AdaptedEnv(gymnasium.Env[Array, Array]):
+    def __init__(self, env: Any, lidar_only: bool) -> None:
+        self._env = env
+        self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
+        self.render_mode = getattr(env, "render_mode", None)
+        self._chosen = _lidar_entries(env) if lidar_only else None
+        low, high = _bounds(env.observation_space)
+        if self._chosen is not None:
+            low, high = low[self._chosen], high[self._chosen]
+        self.observation_space = gymnasium.spaces.Box(
+            low.astype(np.float32), high.astype(np.float32), dtype=np.float32
+        )
+        low, high = _bounds(env.action_space)
+        self.action_space = gymnasium.spaces.Box(
+            low.astype(np.float32), high.astype(np.float32), dtype=np.float32
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        observation, info = self._env.reset(seed=seed, options=options)
+        return self._keep(observation), {**info, "cost": 0.0, "violation": False, "success": False}
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        result = self._env.step(np.asarray(action, dtype=self._env.action_space.dtype))
+        if len(result) != 6:
+            raise ValueError(
+                "expected six values from a Safety Gymnasium step (observation, reward, cost, "
+                f"terminated, truncated, info), found {len(result)}"
+            )
+        observation, reward, cost, terminated, truncated, info = result
+        info = {
+            **info,
+            "cost": float(cost),
+            "violation": bool(cost > 0),
+            "success": bool(info.get("goal_met", False)),
+        }
+        return self._keep(observation), float(reward), bool(terminated), bool(truncated), info
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _keep(self, observation: Any) -> Array:
+        flat = np.asarray(observation, dtype=np.float32).ravel()
+        return flat if self._chosen is None else flat[self._chosen]
+
+
+def _bounds(space: Any) -> tuple[Array, Array]:
+    """Lowest and highest values of a flat Box of whichever Gymnasium."""
+    if not hasattr(space, "low"):
+        raise ValueError(f"expected a flat Box space, found {space} (make it with flattening on)")
+    return np.asarray(space.low).ravel(), np.asarray(space.high).ravel()
+
+
+def _lidar_entries(env: Any) -> Array:
+    """Indices of the lidars in the flattened observation: its sensors stand in order of name."""
+    sensors = getattr(getattr(env.unwrapped, "task", None), "obs_info", None)
+    if sensors is None:
+        raise ValueError("lidar_only: expected a Safety Gymnasium environment with a sensor list")
+    chosen: list[int] = []
+    begin = 0
+    for name, space in sensors.obs_space_dict.spaces.items():
+        size = int(np.prod(space.shape))
+        if name.endswith(LIDAR_SUFFIX):
+            chosen.extend(range(begin, begin + size))
+        begin += size
+    if not chosen:
+        names = ", ".join(sensors.obs_space_dict.spaces)
+        raise ValueError(f"lidar_only: expected sensors named *{LIDAR_SUFFIX}, found {names}")
+    return np.array(chosen)
