@@ -76,6 +76,68 @@ class ShieldConfig:
 
 
 @dataclass(frozen=True)
+class MultiplierConfig:
+    """A Lagrangian multiplier, moved once per episode by rate * (cost - limit)."""
+
+    initial: float = 0.1
+    """The multiplier at first."""
+    learning_rate: float = 0.01
+    """How fast it follows the episodes' cost."""
+    limit: float = 0.0
+    """The cost per episode that is accepted."""
+    maximum: float = 10.0
+    """It never exceeds this."""
+
+
+@dataclass(frozen=True)
+class CSCConfig:
+    """The conservative safety critic and its veto (csc)."""
+
+    threshold: float = 0.2
+    """An action may be executed up to this estimated probability of failure."""
+    draws: int = 100
+    """Noisy actions to try before the least dangerous one is taken."""
+    draw_noise: float = 0.2
+    """Standard deviation of the draws around the policy's action (which spans -1 to 1)."""
+    conservative_weight: float = 0.5
+    """Weight of the term that raises the danger of actions that were not tried."""
+    conservative_actions: int = 10
+    """Actions per state in that term: this many near the policy and as many uniform ones."""
+    gamma: float = 0.95
+    """The safety critic's discount."""
+    tau: float = 0.005
+    """Share of the safety critic's weights that enters its target at each update."""
+    learning_rate: float = 2e-4
+    """Adam's step for the safety critic."""
+    multiplier: MultiplierConfig = MultiplierConfig(initial=1.0, learning_rate=0.04)
+    """The price of danger; an episode costs 1 if it failed, else 0."""
+
+
+@dataclass(frozen=True)
+class TD3Config:
+    """What TD3 adds (td3). Standard deviations are of actions that span -1 to 1."""
+
+    exploration_noise: float = 0.1
+    """Standard deviation of the noise on executed actions."""
+    target_noise: float = 0.2
+    """Standard deviation of the noise on the target policy's actions."""
+    target_noise_limit: float = 0.5
+    """That noise is cut off here."""
+    policy_delay: int = 2
+    """Critic updates per update of actor and targets."""
+
+
+@dataclass(frozen=True)
+class SACConfig:
+    """What SAC adds (sac)."""
+
+    initial_temperature: float = 0.2
+    """The price of entropy at first; it then adapts."""
+    temperature_learning_rate: float = 1e-3
+    """Adam's step for the temperature's logarithm."""
+
+
+@dataclass(frozen=True)
 class AgentConfig:
     """The learner that every method shares."""
 
@@ -107,6 +169,22 @@ class AgentConfig:
     """One noise value for all action dimensions, as the authors' release does."""
     noise_reset: bool = True
     """Start the noise anew each episode; the authors' release never does."""
+    lagrangian: MultiplierConfig = MultiplierConfig()
+    """The price of cost in ddpg-lag."""
+    rcpo: MultiplierConfig = MultiplierConfig(initial=0.0, learning_rate=1e-3)
+    """The price of cost in rcpo."""
+    csc: CSCConfig = CSCConfig()
+    td3: TD3Config = TD3Config()
+    sac: SACConfig = SACConfig()
+
+
+@dataclass(frozen=True)
+class TabularConfig:
+    """The tabular shield; candidates and the cap per episode are those of the ADVICE shield."""
+
+    within: bool = False
+    """Unsafe is what lies within 0.1 of a stored pair in every number, not only what is equal to
+    one when rounded to one decimal."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +216,7 @@ class TrainConfig:
     shield_from: str | None = None
     """Start with a fitted shield, armed at once: a run's folder or a shield file."""
     shield: ShieldConfig = field(default_factory=ShieldConfig)
+    tabular: TabularConfig = TabularConfig()
     agent: AgentConfig = field(default_factory=AgentConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
 

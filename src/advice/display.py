@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from advice.config import TrainConfig
 from advice.runs.checkpoints import Counters
+from advice.runs.grid import Cell, Status, status_of
 from advice.runs.loop import Listener
-from advice.runs.records import RunFolder
+from advice.runs.records import RunFolder, seconds_per_episode
 from advice.shields.autoencoder import FitProgress
 from advice.types import EpisodeRecord
 
@@ -86,3 +91,84 @@ class TrainingDisplay(Listener):
             f"{sum(r.interventions for r in recent)} interventions  "
             f"K {record.k or '-'}  {sum(r.steps for r in recent) / max(spent, 1e-9):.0f} steps/s"
         )
+
+
+class GridDisplay:
+    """A grid's cells: queued, running with episode and speed, done, failed with the reason."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell], parallel: int) -> None:
+        self._console, self._cells, self._parallel = console, cells, parallel
+        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+        self._known: dict[str, str] = {}
+        self._last = -math.inf
+        self._last_line = -math.inf
+
+    def __enter__(self) -> GridDisplay:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._last = -math.inf
+        self.update()
+        self._live.stop()
+
+    def update(self) -> None:
+        """Read the folders and redraw, at most once a second."""
+        if time.monotonic() - self._last < 1.0:
+            return
+        self._last = time.monotonic()
+        statuses = [status_of(cell) for cell in self._cells]
+        if self._console.is_terminal:
+            room = max(5, self._console.height - 6)
+            self._live.update(grid_table(statuses, self._parallel, room), refresh=True)
+            return
+        for status in statuses:
+            if self._known.get(status.cell.name, "queued") != status.state:
+                reason = f": {status.reason}" if status.reason else ""
+                self._console.print(f"{status.cell.name} {status.state}{reason}", soft_wrap=True)
+            self._known[status.cell.name] = status.state
+        if time.monotonic() - self._last_line >= PLAIN_SECONDS:
+            self._last_line = time.monotonic()
+            self._console.print(grid_line(statuses, self._parallel), soft_wrap=True)
+
+
+def grid_table(statuses: Sequence[Status], parallel: int, room: int) -> Table:
+    """The cells worth seeing (running and failed first), with the whole grid in the caption."""
+    order = {"running": 0, "failed": 1, "stopped": 2, "queued": 3, "done": 4}
+    table = Table("cell", "state", "episode", "steps/s", "", box=None, pad_edge=False)
+    table.caption = grid_line(statuses, parallel)
+    table.caption_justify = "left"
+    shown = sorted(statuses, key=lambda status: order[status.state])[:room]
+    styles = {"running": "green", "failed": "red", "done": "dim"}
+    for status in shown:
+        table.add_row(
+            status.cell.name,
+            status.state,
+            f"{status.episode}/{status.cell.config.episodes}",
+            f"{status.steps_per_second:.0f}" if status.state == "running" else "",
+            status.reason,
+            style=styles.get(status.state, ""),
+        )
+    if len(statuses) > len(shown):
+        table.add_row(f"... and {len(statuses) - len(shown)} more")
+    return table
+
+
+def grid_line(statuses: Sequence[Status], parallel: int) -> str:
+    """How many cells are where, total progress and the time left."""
+    counts = Counter(status.state for status in statuses)
+    states = ", ".join(
+        f"{counts[s]} {s}" for s in ("running", "done", "failed", "stopped", "queued")
+    )
+    total = sum(status.cell.config.episodes for status in statuses)
+    finished = sum(
+        status.cell.config.episodes if status.state == "done" else status.episode
+        for status in statuses
+    )
+    speeds = [seconds_per_episode(status.cell.folder) for status in statuses if status.episode]
+    left = "time left unknown yet"
+    if speeds:
+        seconds = (total - finished) * sum(speeds) / len(speeds) / max(1, parallel)
+        left = f"about {seconds / 60:.0f} min left" if finished < total else "complete"
+    return f"{states}; {100 * finished / max(1, total):.1f} % of {total} episodes; {left}"

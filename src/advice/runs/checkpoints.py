@@ -20,6 +20,7 @@ from advice.files import read_arrays, write_arrays
 from advice.types import AdviceError, Array, BrokenFileError
 
 _KIND, _VERSION = "checkpoint", 1
+_STATE = "state.safetensors"
 _SEGMENTS_PER_REPLAY = 4
 
 
@@ -55,13 +56,10 @@ class Checkpointer:
 
     def __init__(self, folder: Path, parts: dict[str, Snapshotable], replay: Replay) -> None:
         self._folder, self._parts, self._replay = folder, parts, replay
+        self._state_file = folder / _STATE
         self._segments: list[Segment] = []
         self._replay_document: dict[str, Any] = {"added": 0, "segments": []}
         self.saved = Counters()
-
-    @property
-    def _state_file(self) -> Path:
-        return self._folder / "state.safetensors"
 
     def save(self, counters: Counters) -> None:
         """Make this moment the one a resume continues from."""
@@ -95,11 +93,7 @@ class Checkpointer:
         arrays, document = read_arrays(self._state_file, _KIND, _VERSION)
         self._replay_document = document["replay"]
         for name, part in self._parts.items():
-            prefix = f"{name}/"
-            own = {
-                key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)
-            }
-            part.restore(own, document[name])
+            part.restore(_part(arrays, name), document[name])
         self.saved = Counters(*document["counters"])
         return self.saved
 
@@ -155,6 +149,20 @@ class Checkpointer:
         for path in self._folder.glob("replay-*.bin"):
             if path not in kept:
                 path.unlink()
+
+
+def read_part(folder: Path, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The saved state of one part of a run: its arrays and its document."""
+    path = folder / _STATE
+    if not path.exists():
+        raise AdviceError(f"{folder}: expected a checkpoint, found none yet")
+    arrays, document = read_arrays(path, _KIND, _VERSION)
+    return _part(arrays, name), document[name]
+
+
+def _part(arrays: dict[str, Array], name: str) -> dict[str, Array]:
+    prefix = f"{name}/"
+    return {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
 
 
 class EnvironmentState:

@@ -1,4 +1,4 @@
-"""Engines that run a grid's cells: processes on this machine, or tasks on a Ray cluster."""
+"""The local engine: a grid's cells as pinned processes on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Watch = Callable[[], None]
 """Called several times a second while a grid runs, to redraw a view."""
 
 
-class Outcome(NamedTuple):
+class GridOutcome(NamedTuple):
     """How a grid ended."""
 
     failed: list[Cell]
@@ -38,7 +38,7 @@ class _Worker(NamedTuple):
 
 def run_local(
     cells: Sequence[Cell], watch: Watch, processes: int | None = None, attempts: int = 3
-) -> Outcome:
+) -> GridOutcome:
     """Run every cell in a process of its own, one per core, each pinned and single-threaded.
 
     A cell that fails is tried again from its checkpoint, ``attempts`` times in all; the others go
@@ -91,7 +91,7 @@ def run_local(
                         failed.append(cell)
             watch()
             time.sleep(POLL_SECONDS)
-        return Outcome(failed, bool(signals))
+        return GridOutcome(failed, bool(signals))
     finally:
         for worker in running:
             worker.process.kill()

@@ -21,6 +21,7 @@ from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Sn
 from advice.runs.events import EventWriter
 from advice.runs.methods import build
 from advice.runs.records import RecordWriter, RunFolder
+from advice.runs.transfer import adopt_safety
 from advice.shields.autoencoder import FitProgress
 from advice.shields.labels import label
 from advice.shields.shield import PostShield
@@ -41,6 +42,7 @@ class Listener:
     def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None: ...
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None: ...
     def fitting(self, progress: FitProgress) -> None: ...
+    def saved(self, counters: Counters) -> None: ...
     def said(self, message: str) -> None: ...
 
 
@@ -59,8 +61,12 @@ def train(
     listener: Listener | None = None,
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
+    lender: str | None = None,
 ) -> Result:
-    """Train in ``folder``, resuming by itself if a part of this very run is there already."""
+    """Train in ``folder``, resuming by itself if a part of this very run is there already.
+
+    ``lender`` is where ``config.shield_from`` is found on this machine, if it lies elsewhere.
+    """
     listener = listener or Listener()
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
     env = make_environment(config)
@@ -79,7 +85,10 @@ def train(
             counters = checkpointer.load()
             if folder.done_file.exists():
                 return Result(folder, counters, True)
-            checkpointer.load_replay()
+            if counters.episode:
+                checkpointer.load_replay()
+            elif config.shield_from:
+                adopt_safety(lender or config.shield_from, agent, shield)
             listener.started(config, folder, counters)
             run = _Run(config, folder, env, agent, shield, listener, counters)
             with _writing_to(folder.path), run.recording(), _stop_on_signal() as stop:
@@ -248,6 +257,7 @@ class _Run:
         self.records.flush()
         self.events.flush()
         checkpointer.save(self.counters)
+        self.listener.saved(self.counters)
 
     def export(self) -> None:
         """The trained agent and the fitted shield as files of their own."""

@@ -7,10 +7,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from advice.agents.agent import Agent
+from advice.agents.csc import CSC
 from advice.agents.ddpg import DDPG
+from advice.agents.ddpg_lagrangian import DDPGLagrangian
+from advice.agents.rcpo import RCPO
+from advice.agents.sac import SAC
+from advice.agents.td3 import TD3
 from advice.config import TrainConfig
 from advice.shields.advice import Shield
 from advice.shields.shield import NoShield, PostShield
+from advice.shields.tabular import TabularShield
 from advice.types import AdviceError
 
 
@@ -24,13 +30,27 @@ class Method(NamedTuple):
 
 METHODS = {
     "ddpg": Method("ddpg", "none", "plain DDPG: no protection, the baseline"),
+    "ddpg-lag": Method("ddpg-lag", "none", "DDPG with a cost critic, weighed by a multiplier"),
+    "rcpo": Method("rcpo", "none", "DDPG on the reward minus a multiplier times the cost"),
+    "tabular": Method("ddpg", "tabular", "DDPG behind a table of what once went wrong"),
+    "csc": Method("csc", "none", "DDPG with a conservative safety critic that vetoes actions"),
     "advice": Method("ddpg", "advice", "DDPG behind the ADVICE shield"),
 }
 
-AGENTS: dict[str, type[Agent]] = {"ddpg": DDPG}
+AGENTS: dict[str, type[Agent]] = {
+    "ddpg": DDPG,
+    "ddpg-lag": DDPGLagrangian,
+    "rcpo": RCPO,
+    "csc": CSC,
+    "td3": TD3,
+    "sac": SAC,
+}
 
 SHIELDS: dict[str, Callable[[Any, Any, TrainConfig], PostShield]] = {
     "none": lambda observation, action, config: NoShield(),
+    "tabular": lambda observation, action, config: TabularShield(
+        observation, action, config.tabular, config.shield
+    ),
     "advice": lambda observation, action, config: Shield(
         observation, action, config.shield, config.seed
     ),

@@ -219,6 +219,12 @@ def last_episode(path: Path) -> EpisodeRecord | None:
     return _record(lines[-1].split(","))
 
 
+def seconds_per_episode(folder: RunFolder, recent: int = 200) -> float:
+    """Mean time of the newest episodes on disk; 0 if there is none."""
+    records = folder.read_episodes()[-recent:] if folder.episodes_file.exists() else []
+    return sum(record.seconds for record in records) / max(1, len(records))
+
+
 def read_actions(folder: RunFolder, episode: int) -> tuple[Array, Array]:
     """Executed and proposed actions of one episode (counted from 1), each (steps, action size)."""
     records = folder.read_episodes()

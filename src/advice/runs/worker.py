@@ -28,11 +28,16 @@ class Orphanage(Listener):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run_cell(config: TrainConfig, folder: RunFolder, listener: Listener | None = None) -> int:
+def run_cell(
+    config: TrainConfig,
+    folder: RunFolder,
+    listener: Listener | None = None,
+    lender: str | None = None,
+) -> int:
     """Train one cell; a failure's reason is left in the folder."""
     try:
         folder.error_file.unlink(missing_ok=True)
-        return DONE if train(config, folder, listener).finished else STOPPED
+        return DONE if train(config, folder, listener, lender=lender).finished else STOPPED
     except FolderLockedError:
         return LOCKED
     except KeyboardInterrupt:

@@ -1,0 +1,275 @@
+"""What each command does: call the rooms, print what they answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from advice.config import TrainConfig
+from advice.options import (
+    Bench,
+    CheckEnv,
+    Demo,
+    Evaluate,
+    Inspect,
+    Methods,
+    Tasks,
+    Train,
+)
+from advice.types import AdviceError
+
+INTERRUPTED = 130
+
+
+def train(options: Train) -> int:
+    from advice.display import TrainingDisplay
+    from advice.runs.loop import train as run
+    from advice.runs.records import RunFolder
+
+    config = train_config(options)
+    folder = RunFolder.of(options.out, config)
+    with TrainingDisplay(console()) as display:
+        result = run(config, folder, display, options.overwrite, options.checkpoint_seconds)
+    if not result.finished:
+        say(f"stopped after episode {result.counters.episode}; the same command again continues")
+        return INTERRUPTED
+    say(f"done: {summary(folder)}")
+    return 0
+
+
+def evaluate(options: Evaluate) -> int:
+    from rich.progress import Progress
+
+    from advice.runs.evaluate import evaluate as play
+    from advice.runs.records import RunFolder
+
+    folder = RunFolder.find(options.run)
+    with Progress(console=console(), disable=not console().is_terminal, transient=True) as bar:
+        task = bar.add_task("evaluating", total=options.episodes)
+        results = play(
+            folder,
+            options.episodes,
+            options.shield,
+            options.video,
+            lambda done: bar.update(task, completed=done),
+        )
+    count = len(results)
+    rows = [
+        ("episodes", f"{count}{'' if options.shield else ' (without the shield)'}"),
+        ("violations", f"{sum(r.violation for r in results)}"),
+        ("successes", f"{sum(r.success for r in results)}"),
+        ("mean return", f"{sum(r.episode_return for r in results) / count:.3f}"),
+        ("mean cost", f"{sum(r.cost for r in results) / count:.3f}"),
+        ("mean steps", f"{sum(r.steps for r in results) / count:.1f}"),
+        ("interventions", f"{sum(r.interventions for r in results)}"),
+    ]
+    print_table(("", folder.path.as_posix()), rows)
+    if options.video:
+        say(f"video: {options.video}")
+    return 0
+
+
+def inspect(options: Inspect) -> int:
+    from advice.runs.records import RunFolder
+    from advice.shields.advice import Shield
+
+    shield_file = options.path
+    if options.path.is_dir():
+        folder = RunFolder.find(options.path)
+        say(summary(folder))
+        shield_file = folder.shield_file
+        if not shield_file.exists():
+            say("no fitted shield in this run (yet)")
+            return 0
+    shield = Shield.load(shield_file)
+    say(str(shield))
+    say(str(shield.audit()))
+    return 0
+
+
+def check_env(options: CheckEnv) -> int:
+    from advice.envs.check import check_env as check
+    from advice.envs.check import make_from_name
+
+    findings = check(lambda: make_from_name(options.env), episodes=options.episodes)
+    marks = {"ok": "ok", "warning": "WARNING", "error": "ERROR"}
+    rows = [(marks[f.level], f.name, f.found, f.advice) for f in findings]
+    print_table(("", "check", "found", "what to do"), rows)
+    works = all(finding.level != "error" for finding in findings)
+    say("shielding will work here" if works else "shielding would not work here yet")
+    return 0 if works else 1
+
+
+def bench(options: Bench) -> int:
+    from advice.runs import grid
+    from advice.runs.methods import find_method
+
+    if options.status is not None:
+        return show_status(options.status)
+    base = train_config(options)
+    if options.suite and (options.tasks or options.methods):
+        raise AdviceError("choose --suite, or --tasks and --methods, not both")
+    if options.suite:
+        studies = grid.find_suite(options.suite)
+    else:
+        tasks, methods = options.tasks or (base.task,), options.methods or (base.method,)
+        studies = (grid.Study("", tasks, methods),)
+    seeds = range(options.seed, options.seed + options.seeds)
+    cells = grid.cells_of(studies, seeds, options.out, base)
+    for name in {cell.config.method for cell in cells}:
+        find_method(name)
+    if options.dry_run:
+        return show_plan(cells, options)
+    return run_grid(cells, options)
+
+
+def run_grid(cells: Sequence[Any], options: Bench) -> int:
+    from advice.display import GridDisplay
+    from advice.runs.engines import run_local
+    from advice.runs.grid import write_grid
+    from advice.runs.records import RunFolder
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    with RunFolder(options.out).locked():
+        write_grid(options.out, cells)
+        if not options.only_missing:
+            for cell in cells:
+                cell.folder.clear()
+        todo = [cell for cell in cells if not cell.folder.done_file.exists()]
+        parallel = options.processes or os.cpu_count() or 1
+        with GridDisplay(console(), cells, parallel) as display:
+            if options.engine == "ray":
+                from advice.runs.ray_engine import run_ray
+
+                outcome = run_ray(
+                    todo, display.update, options.address, options.attempts, options.shared_storage
+                )
+            else:
+                outcome = run_local(todo, display.update, options.processes, options.attempts)
+    if outcome.stopped:
+        say("stopped; the same command again continues")
+        return INTERRUPTED
+    for cell in outcome.failed:
+        say(f"failed: {cell.name}: {cell.folder.error_file.read_text().strip()}")
+    return 1 if outcome.failed else 0
+
+
+def show_status(out: Path) -> int:
+    from advice.display import grid_table
+    from advice.runs.grid import read_grid, status_of
+
+    statuses = [status_of(cell) for cell in read_grid(out)]
+    console().print(grid_table(statuses, os.cpu_count() or 1, len(statuses)))
+    return 0
+
+
+def show_plan(cells: Sequence[Any], options: Bench) -> int:
+    from advice.runs.plan import plan
+
+    say("measuring the speed of this machine ...")
+    estimate = plan(cells, options.processes or os.cpu_count() or 1)
+    print_table(
+        ("run", "episodes", "state"),
+        [(cell.name, str(cell.config.episodes), status) for cell, status in estimate.cells],
+    )
+    say(str(estimate))
+    return 0
+
+
+def demo(options: Demo) -> int:
+    from advice.config import ShieldConfig
+    from advice.demo import demo_cells, demo_rows, draw, film, train_pair
+    from advice.display import GridDisplay
+
+    shield = ShieldConfig(construction_episodes=options.construction_episodes)
+    config = TrainConfig(
+        task=options.task, seed=options.seed, episodes=options.episodes, shield=shield
+    )
+    cells = demo_cells(options.out, config)
+    say(f"training plain DDPG and ADVICE side by side: {options.task}, seed {options.seed}")
+    with GridDisplay(console(), cells, parallel=2) as display:
+        if not train_pair(options.out, cells, display.update):
+            say("stopped; the same command again continues")
+            return INTERRUPTED
+    titles = ("method", "episodes", "violations", "goals", "mean steps", "interventions", "time")
+    print_table(titles, demo_rows(cells))
+    draw(cells, options.out / "demo.png")
+    film(cells, options.out / "demo.mp4")
+    say(f"figure: {options.out / 'demo.png'}\nvideo:  {options.out / 'demo.mp4'}")
+    return 0
+
+
+def tasks(options: Tasks) -> int:
+    from advice.envs.tasks import TASKS
+
+    rows = [
+        (name, spec.id, str(spec.max_episode_steps), spec.description)
+        for name, spec in TASKS.items()
+    ]
+    print_table(("task", "Gymnasium id", "steps", "what it is"), rows)
+    return 0
+
+
+def methods(options: Methods) -> int:
+    from advice.runs.methods import AGENTS, METHODS, SHIELDS
+
+    print_table(
+        ("method", "agent", "shield", "what it is"), [(name, *row) for name, row in METHODS.items()]
+    )
+    say(
+        f"Compose your own as agent+shield, for example --method {next(iter(AGENTS))}+advice.\n"
+        f"agents: {', '.join(AGENTS)}\nshields: {', '.join(SHIELDS)}"
+    )
+    return 0
+
+
+def train_config(options: TrainConfig) -> TrainConfig:
+    """The settings of a run alone, without those of the command."""
+    names = [field.name for field in dataclasses.fields(TrainConfig)]
+    return TrainConfig(**{name: getattr(options, name) for name in names})
+
+
+# ---- printing
+
+
+def console() -> Any:
+    from rich.console import Console
+
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=160)
+
+
+def say(message: str) -> None:
+    console().print(message, soft_wrap=True, markup=False)
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for number, title in enumerate(titles, start=1):
+        table.add_column(title, no_wrap=number < len(titles), overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table, markup=False)
+
+
+def summary(folder: Any) -> str:
+    """One line about a run, from its records."""
+    records = folder.read_episodes() if folder.episodes_file.exists() else []
+    config = folder.read_config()
+    counts = {
+        "violations": sum(record.violation for record in records),
+        "successes": sum(record.success for record in records),
+        "interventions": sum(record.interventions for record in records),
+        "steps": sum(record.steps for record in records),
+    }
+    return (
+        f"{config.method} on {config.task}, seed {config.seed}: "
+        f"{len(records)}/{config.episodes} episodes, "
+        + ", ".join(f"{count} {name}" for name, count in counts.items())
+        + f" in {sum(record.seconds for record in records):.0f} s -> {folder.path}"
+    )

@@ -1,0 +1,80 @@
+"""What a grid would cost, from a short measurement on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from advice.config import TrainConfig
+from advice.runs.grid import Cell, status_of
+from advice.runs.loop import train
+from advice.runs.records import RunFolder
+
+MEASURED_EPISODES = 12
+STEPS_PER_EPISODE = 150
+"""Typical length of an episode over a whole training, where no finished run tells."""
+BYTES_PER_STEP = 2 * 2 * 4
+BYTES_PER_RUN = 6e6
+"""Networks, checkpoint and shield of a finished run."""
+REPLAY_BYTES = 60e6
+"""Replay log of a run in progress."""
+
+
+class Plan(NamedTuple):
+    """What would run, and what it would take."""
+
+    cells: list[tuple[Cell, str]]
+    todo: int
+    steps: float
+    steps_per_second: float
+    processes: int
+
+    def __str__(self) -> str:
+        hours = self.steps / self.steps_per_second / 3600
+        final = (self.todo * BYTES_PER_RUN + self.steps * BYTES_PER_STEP) / 1e9
+        peak = final + self.processes * REPLAY_BYTES / 1e9
+        return (
+            f"{self.todo} of {len(self.cells)} runs to do, "
+            f"about {self.steps / 1e6:.1f} million steps; "
+            f"measured here {self.steps_per_second:.0f} steps/s a core: {hours:.1f} core-hours, "
+            f"{hours / self.processes:.1f} h with {self.processes} at a time; "
+            f"disk {final:.2f} GB, at most {peak:.2f} GB while it runs"
+        )
+
+
+def plan(cells: Sequence[Cell], processes: int) -> Plan:
+    """Measure one run's speed (or take it from the grid's own records) and add everything up."""
+    states = [(cell, status_of(cell).state) for cell in cells]
+    todo = [cell for cell, state in states if state != "done"]
+    steps = sum(cell.config.episodes for cell in todo) * steps_per_episode(cells)
+    speed = measure(cells[0].config) if cells else 1.0
+    return Plan(states, len(todo), steps, speed, processes)
+
+
+def steps_per_episode(cells: Sequence[Cell]) -> float:
+    """Mean length of the episodes that the grid's folders already hold."""
+    records = [
+        record
+        for cell in cells
+        if cell.folder.episodes_file.exists()
+        for record in cell.folder.read_episodes()
+    ]
+    return sum(r.steps for r in records) / len(records) if len(records) > 100 else STEPS_PER_EPISODE
+
+
+def measure(config: TrainConfig) -> float:
+    """Steps per second of a few real episodes, the first (it compiles) not counted."""
+    env = dataclasses.replace(config.env, max_episode_steps=100)
+    short = dataclasses.replace(
+        config, episodes=MEASURED_EPISODES, env=env, shield_from=None, stop_after_violations=None
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        train(short, folder)
+        records = RunFolder(folder).read_episodes()[2:]
+        if not records:
+            return MEASURED_EPISODES / (time.perf_counter() - began)
+    return sum(r.steps for r in records) / sum(r.seconds for r in records)

@@ -1,0 +1,192 @@
+"""The Ray engine: one Ray task per run; scheduling, placement and retries are Ray's own.
+
+With shared storage every node works in the grid's own folders. Without it, a run works in a
+temporary folder and sends what is new home after each checkpoint; a retry, on whatever node, first
+fetches what home has.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from advice.config import TrainConfig, from_dict, to_dict
+from advice.files import write_atomically
+from advice.runs.checkpoints import Counters
+from advice.runs.engines import GridOutcome, Watch
+from advice.runs.grid import Cell
+from advice.runs.loop import Listener
+from advice.runs.records import RunFolder
+from advice.runs.worker import DONE, STOPPED, run_cell
+from advice.threads import ONE_THREAD
+from advice.types import AdviceError
+
+Files = dict[str, tuple[int, bytes]]
+"""File name -> (offset, bytes from there on)."""
+
+
+def run_ray(
+    cells: Sequence[Cell],
+    watch: Watch,
+    address: str,
+    attempts: int = 3,
+    shared_storage: bool = True,
+) -> GridOutcome:
+    """Run every cell as a Ray task of one CPU; a lost node or a failing run is retried by Ray."""
+    try:
+        import ray
+    except ImportError:
+        raise AdviceError("the Ray engine needs: pip install 'advice-rl[ray]'") from None
+    started_here = not ray.is_initialized()
+    if started_here:
+        ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": ONE_THREAD})
+    stop: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, frame: stop.append(number))
+    try:
+        home = None if shared_storage else _home_here(ray)
+        task = ray.remote(num_cpus=1, max_retries=attempts - 1, retry_exceptions=True)(_run)
+        refs: dict[Path, Any] = {}
+        for cell in cells:
+            first = refs.get(cell.after) if cell.after else None
+            refs[cell.folder.path] = task.options(name=cell.name).remote(_order(cell), home, first)
+        waiting = list(refs.values())
+        while waiting:
+            waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.5)[1]
+            watch()
+            if stop:  # the running episode ends, the checkpoint is saved, the task returns
+                for ref in waiting:
+                    ray.cancel(ref, force=len(stop) > 1)
+                ray.wait(waiting, num_returns=len(waiting), timeout=60)
+                break
+        failed = [] if stop else [cell for cell in cells if not _succeeded(ray, cell, refs)]
+        return GridOutcome(failed, bool(stop))
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if started_here:
+            ray.shutdown()
+
+
+def _order(cell: Cell) -> dict[str, Any]:
+    lender = str(cell.after.resolve()) if cell.after else None
+    folder = str(cell.folder.path.resolve())
+    return {"config": to_dict(cell.config), "folder": folder, "lender": lender}
+
+
+def _succeeded(ray: Any, cell: Cell, refs: dict[Path, Any]) -> bool:
+    """The task's end; a reason that could not be written by the task is written here."""
+    try:
+        ray.get(refs[cell.folder.path])
+        return True
+    except ray.exceptions.RayError as error:
+        if not cell.folder.error_file.exists():
+            cell.folder.path.mkdir(parents=True, exist_ok=True)
+            cell.folder.error_file.write_text(f"{str(error).strip().splitlines()[-1]}\n")
+        return False
+
+
+def _run(order: dict[str, Any], home: Any, lender_done: Any) -> int:
+    """One cell on one node. ``lender_done`` only makes Ray run the lender of the shield first."""
+    config = from_dict(TrainConfig, order["config"])
+    lender = order["lender"]
+    if home is None:
+        return _checked(run_cell(config, RunFolder(order["folder"]), lender=lender), order)
+    import ray
+
+    with tempfile.TemporaryDirectory(prefix="advice-") as scratch:
+        folder = RunFolder(Path(scratch) / "run")
+        apply_files(folder.path, ray.get(home.fetch.remote(order["folder"])))
+        if lender:
+            apply_files(Path(scratch) / "lender", ray.get(home.fetch.remote(lender)))
+            lender = str(Path(scratch) / "lender")
+        courier = Courier(ray, home, order["folder"], folder.path)
+        code = run_cell(config, folder, courier, lender=lender)
+        courier.send()
+        return _checked(code, order)
+
+
+def _checked(code: int, order: dict[str, Any]) -> int:
+    """Any end but done or stopped is an exception, so that Ray tries again."""
+    if code not in (DONE, STOPPED):
+        raise RuntimeError(f"the run in {order['folder']} ended with code {code}")
+    return code
+
+
+class Courier(Listener):
+    """Sends a run's files home: whole ones when they changed, growing ones from where they grew."""
+
+    GROWING = (".csv", ".bin")
+
+    def __init__(self, ray: Any, home: Any, name: str, folder: Path) -> None:
+        self._ray, self._home, self._name, self._folder = ray, home, name, folder
+        self._sent = {path: _stamp(folder / path) for path in _names(folder)}
+
+    def saved(self, counters: Counters) -> None:
+        self.send()
+
+    def send(self) -> None:
+        files: Files = {}
+        names = _names(self._folder)
+        for name in names:
+            stamp = _stamp(self._folder / name)
+            before = self._sent.get(name, (0, 0))
+            if stamp != before:
+                offset = before[0] if name.endswith(self.GROWING) and stamp[0] >= before[0] else 0
+                with open(self._folder / name, "rb") as stream:
+                    stream.seek(offset)
+                    files[name] = (offset, stream.read(stamp[0] - offset))
+                self._sent[name] = stamp
+        gone = [name for name in self._sent if name not in names]
+        for name in gone:
+            del self._sent[name]
+        self._ray.get(self._home.store.remote(self._name, files, gone))
+
+
+class Home:
+    """Keeps the runs' folders on the machine that started the grid."""
+
+    def fetch(self, folder: str) -> Files:
+        path = Path(folder)
+        return {name: (0, (path / name).read_bytes()) for name in _names(path)}
+
+    def store(self, folder: str, files: Files, gone: list[str]) -> None:
+        apply_files(Path(folder), files)
+        for name in gone:
+            (Path(folder) / name).unlink(missing_ok=True)
+
+
+def apply_files(folder: Path, files: Files) -> None:
+    """Write files as sent; a checkpoint's state goes last, since it counts on the others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in sorted(files, key=lambda name: name.endswith("state.safetensors")):
+        offset, data = files[name]
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not offset:
+            write_atomically(path, [data])
+            continue
+        with open(path, "r+b") as stream:
+            stream.seek(offset)
+            stream.write(data)
+            stream.truncate()
+
+
+def _home_here(ray: Any) -> Any:
+    """A :class:`Home` on this very node."""
+    node = ray.get_runtime_context().get_node_id()
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(num_cpus=0)(Home).options(scheduling_strategy=here).remote()
+
+
+def _names(folder: Path) -> list[str]:
+    if not folder.exists():
+        return []
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
+    return [path.relative_to(folder).as_posix() for path in paths]
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
