@@ -1,0 +1,147 @@
+"""What the curves show: per run a series, per method its mean and standard error over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from advice.reports.collect import Run, usable
+from advice.reports.statistics import Floats, mean_and_error, moving_average
+
+POINTS = 200
+"""A curve is thinned to about this many points, in the figure and in its CSV alike."""
+WINDOW = 100
+"""Averages are over this many episodes, or a tenth of a shorter training."""
+
+
+class Metric(NamedTuple):
+    """One thing to plot over episodes."""
+
+    name: str
+    title: str
+    column: str
+    cumulative: bool = False
+
+
+METRICS = (
+    Metric("return", "Average episodic return", "return"),
+    Metric("violations", "Cumulative violations", "violation", cumulative=True),
+    Metric("successes", "Cumulative successes", "success", cumulative=True),
+    Metric("violation-rate", "Violation rate", "violation"),
+    Metric("success-rate", "Success rate", "success"),
+    Metric("cost", "Average cost", "cost"),
+    Metric("interventions", "Shield activations per episode", "interventions"),
+)
+BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+class Curve(NamedTuple):
+    """Mean and standard error over seeds, as drawn and as written."""
+
+    name: str
+    label: str
+    episodes: Floats
+    mean: Floats
+    error: Floats
+    seeds: int
+
+
+def curve(
+    name: str, label: str, runs: Sequence[Run], metric: Metric, skip: Sequence[int] | int = 0
+) -> Curve | None:
+    """The metric over the runs' common length, after each run's first ``skip`` episodes."""
+    runs = usable(runs)
+    skips = [skip] * len(runs) if isinstance(skip, int) else list(skip)
+    columns = [run.column(metric.column)[s:] for run, s in zip(runs, skips, strict=True)]
+    length = min((len(column) for column in columns), default=0)
+    if length == 0:
+        return None
+    values = np.array([column[:length] for column in columns])
+    if metric.cumulative:
+        series = np.cumsum(values, axis=1)
+    else:
+        series = moving_average(values, smoothing(length))
+    at = thinned(length)
+    mean, error = mean_and_error(series[:, at])
+    return Curve(name, label, at + 1.0, mean, error, len(runs))
+
+
+def smoothing(length: int) -> int:
+    """Episodes per average in a training of this length."""
+    return max(1, min(WINDOW, length // 10))
+
+
+def thinned(length: int) -> np.ndarray:
+    """About POINTS indices below ``length``: evenly spaced, the last one always among them."""
+    step = max(1, length // POINTS)
+    return np.unique(np.append(np.arange(step - 1, length, step), length - 1))
+
+
+def total(run: Run, column: str, skip: int = 0) -> float:
+    """Sum of one column after the first ``skip`` episodes."""
+    return float(run.column(column)[skip:].sum())
+
+
+def has_graded_cost(runs: Sequence[Run]) -> bool:
+    """True for constrained tasks: an episode's cost says more than whether it was violated."""
+    return any(
+        len(np.unique(run.column("cost")[run.column("cost") > 0].round(6))) > 1 for run in runs
+    )
+
+
+class KHistory(NamedTuple):
+    """What moved K after each episode of one run, from the episode the shield was armed."""
+
+    episodes: Floats
+    violations: Floats
+    recent: Floats
+    """mu_r"""
+    lower: Floats
+    """mu_d - sigma_d"""
+    upper: Floats
+    """mu_d + sigma_d"""
+    k: Floats
+    """K as the episode left it, that is in the next one."""
+
+
+def k_history(run: Run) -> KHistory | None:
+    """mu_r and the thresholds, recomputed from the violations with the run's windows."""
+    k = run.column("k")
+    armed = np.flatnonzero(k > 0)
+    if not len(armed):
+        return None
+    violations = run.column("violation")
+    shield = run.config.shield
+    recent = _windowed(violations, shield.recent_window)
+    distant = _windowed(violations, shield.distant_window)
+    sigma = np.sqrt(distant * (1.0 - distant))
+    part = slice(int(armed[0]), None)
+    after = np.append(k[1:], k[-1])
+    return KHistory(
+        run.column("episode")[part],
+        violations[part],
+        recent[part],
+        (distant - sigma)[part],
+        (distant + sigma)[part],
+        after[part],
+    )
+
+
+def _windowed(values: Floats, window: int) -> Floats:
+    """Sum of the last ``window`` values over ``window``; before the first, zeros."""
+    total = np.cumsum(values)
+    lagged = np.zeros_like(total)
+    lagged[window:] = total[:-window]
+    return np.asarray((total - lagged) / window)
+
+
+def liveliest(history: KHistory, length: int = 80) -> slice:
+    """The stretch of ``length`` episodes in which K changes most: something to look at closely."""
+    changes = np.abs(np.diff(history.k, prepend=history.k[:1])) > 0
+    if len(changes) <= length:
+        return slice(0, len(changes))
+    counts = np.convolve(changes, np.ones(length), mode="valid")
+    start = int(np.argmax(counts))
+    return slice(start, start + length)

@@ -1,0 +1,276 @@
+"""The tables of a report: what each method did, and what may be said about the differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from advice.reports.collect import Run, TaskRuns, Variant, usable
+from advice.reports.curves import k_history, total
+from advice.reports.statistics import (
+    Interval,
+    improvement_probability,
+    iqm_interval,
+    mean_and_error,
+    paired_difference,
+    reduction,
+    run_lengths,
+)
+from advice.reports.style import method_label
+from advice.reports.tables import Cell, Estimate, Table
+
+Totals = dict[str, dict[int, float]]
+"""method -> seed -> total"""
+
+
+def totals(task: TaskRuns, column: str, skip: int) -> Totals:
+    """Each run's total of one column after the first ``skip`` episodes."""
+    return {
+        method: {run.config.seed: total(run, column, skip) for run in usable(runs)}
+        for method, runs in task.methods.items()
+    }
+
+
+def after(task: TaskRuns) -> int:
+    """Episodes to skip so that only the shielded part counts; 0 if no run got that far."""
+    runs = [run for group in task.methods.values() for run in usable(group)]
+    return task.activation if any(len(run.table) > task.activation for run in runs) else 0
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and standard error of a few numbers."""
+    if not len(values):
+        return Estimate(np.nan, np.nan)
+    mean, error = mean_and_error(np.asarray(values, dtype=np.float64))
+    return Estimate(float(mean), float(error))
+
+
+def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> Estimate:
+    """A column's total (or mean over episodes) per run, over runs."""
+    parts = [run.column(column)[skip:] for run in usable(runs)]
+    return estimate([float(x.mean() if mean else x.sum()) for x in parts if len(x)])
+
+
+def summary_table(task: TaskRuns) -> Table:
+    """One row per method: the part after activation, and violations of the full training."""
+    skip = after(task)
+    rows: list[list[Cell]] = []
+    for method, runs in task.methods.items():
+        counted = [total(run, "violation", skip) for run in usable(runs)]
+        rows.append(
+            [
+                method_label(method),
+                len(usable(runs)),
+                per_run(runs, "violation", skip),
+                iqm_interval([np.array(counted)]),
+                per_run(runs, "success", skip),
+                per_run(runs, "return", skip, mean=True),
+                per_run(runs, "cost", skip, mean=True),
+                per_run(runs, "interventions", skip, mean=True),
+                per_run(runs, "violation", 0),
+            ]
+        )
+    part = f"episodes after the first {skip}" if skip else "the full training so far"
+    return Table(
+        f"{task.task}-summary",
+        f"{task.task}: what each method did",
+        (
+            "method",
+            "seeds",
+            "violations",
+            "violations, interquartile mean",
+            "successes",
+            "return",
+            "cost",
+            "activations",
+            "violations, full training",
+        ),
+        rows,
+        f"Counts are per run over {part}; return, cost and shield activations are per episode. "
+        "± is the standard error over seeds, brackets are 95 % bootstrap intervals.",
+    )
+
+
+def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
+    """ADVICE against each other method: violations after activation."""
+    counts = totals(task, "violation", after(task))
+    if ours not in counts or len(counts) < 2:
+        return None
+    rows: list[list[Cell]] = []
+    mine = _array(counts[ours])
+    for method in task.methods:
+        if method == ours:
+            continue
+        theirs = _array(counts[method])
+        saved = reduction(mine, theirs) if theirs.mean() > 0 else Interval(*[np.nan] * 3)
+        paired = paired_difference(counts[ours], counts[method])
+        rows.append(
+            [
+                method_label(method),
+                Interval(*(100 * x for x in saved)),
+                paired.difference if paired else "no common seed",
+                paired.pairs if paired else 0,
+                improvement_probability([mine], [theirs]),
+            ]
+        )
+    return Table(
+        f"{task.task}-comparison",
+        f"{task.task}: {method_label(ours)} against each other method, violations",
+        ("against", "saved, %", "paired difference", "pairs", "probability of improvement"),
+        rows,
+        "Brackets are 95 % stratified bootstrap intervals over seeds. The paired difference is "
+        "ADVICE minus the other on the same seeds (same starts); the probability of improvement is "
+        "the chance that a run of ADVICE has fewer violations than one of the other.",
+    )
+
+
+def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | None:
+    """All tasks together: violations relative to plain DDPG's mean on the same task."""
+    counts = {task.task: totals(task, "violation", after(task)) for task in tasks}
+    scales = {
+        name: _array(found["ddpg"]).mean() for name, found in counts.items() if found.get("ddpg")
+    }
+    names = [name for name, scale in scales.items() if scale > 0]
+    if len(names) < 2:
+        return None
+    everywhere = [m for m in counts[names[0]] if all(m in counts[name] for name in names)]
+    scaled = {m: [_array(counts[n][m]) / scales[n] for n in names] for m in everywhere}
+    rows: list[list[Cell]] = []
+    for method in everywhere:
+        beats: Cell = "–"
+        if ours in scaled and method != ours:
+            beats = improvement_probability(scaled[ours], scaled[method])
+        runs = sum(map(len, scaled[method]))
+        rows.append([method_label(method), runs, iqm_interval(scaled[method]), beats])
+    return Table(
+        "all-tasks",
+        "All tasks together: violations after activation, relative to DDPG",
+        ("method", "runs", "interquartile mean", "probability that ADVICE has fewer"),
+        rows,
+        f"Each run's violations are divided by DDPG's mean on the same task; {len(names)} tasks, "
+        "runs resampled within each task and method, 95 % intervals.",
+    )
+
+
+def k_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
+    """How K moved: mean unbroken stretch at each K, changes per run, violations; after arming."""
+    groups = [Variant("", method, runs) for method, runs in task.methods.items()]
+    rows: list[list[Cell]] = []
+    ks = sorted(
+        {
+            int(k)
+            for g in (*groups, *variants)
+            for run in usable(g.runs)
+            for k in run.column("k")
+            if k
+        }
+    )
+    for group in (*groups, *variants):
+        runs = [run for run in usable(group.runs) if run.column("k").any()]
+        if not runs:
+            continue
+        armed = [run.column("k")[run.column("k") > 0].astype(np.int64) for run in runs]
+        stretches = [run_lengths(k) for k in armed]
+        shield = runs[0].config.shield
+        rule = (
+            "fixed"
+            if shield.k_rule == "fixed"
+            else f"{shield.recent_window}, {shield.distant_window}"
+        )
+        rows.append(
+            [
+                method_label(group.method) + (f", {group.label}" if group.label else ""),
+                rule,
+                *(estimate([found.get(k, 0.0) for found in stretches]) for k in ks),
+                estimate([float(np.count_nonzero(np.diff(k))) for k in armed]),
+                estimate([float(h.violations.sum()) for run in runs if (h := k_history(run))]),
+                len(runs),
+            ]
+        )
+    if not rows:
+        return None
+    return Table(
+        f"{task.task}-k",
+        f"{task.task}: consecutive episodes per K, and changes of K",
+        (
+            "runs",
+            "h_r, h_d",
+            *(f"episodes in a row at K = {k}" for k in ks),
+            "changes of K",
+            "violations",
+            "seeds",
+        ),
+        rows,
+        "Episodes in which the shield was armed; mean ± standard error over seeds.",
+    )
+
+
+def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table:
+    """The variants of one study beside the comparison's own runs, after activation."""
+    methods = {variant.method for variant in variants}
+    usual = [Variant("as compared above", m, task.methods[m]) for m in methods if m in task.methods]
+    rows: list[list[Cell]] = []
+    for variant in (*usual, *variants):
+        runs = usable(variant.runs)
+        skip = activation_of(runs[0])
+        rows.append(
+            [
+                f"{method_label(variant.method)}, {variant.label}",
+                len(runs),
+                estimate([float(len(run.table) - skip) for run in runs]),
+                per_run(runs, "violation", skip),
+                per_run(runs, "violation", skip, mean=True),
+                per_run(runs, "success", skip),
+                per_run(runs, "return", skip, mean=True),
+                per_run(runs, "violation", 0),
+            ]
+        )
+    return Table(
+        f"{task.task}-{name}",
+        f"{task.task}: the study's runs after activation",
+        (
+            "runs",
+            "seeds",
+            "episodes",
+            "violations",
+            "violation rate",
+            "successes",
+            "return",
+            "violations, full training",
+        ),
+        rows,
+        "Mean ± standard error over seeds; return is per episode.",
+    )
+
+
+def activation_of(run: Run) -> int:
+    """Episodes before this run's shield was due; 0 if it started armed or never got there."""
+    due = 0 if run.config.shield_from else run.config.shield.construction_episodes
+    return due if due < len(run.table) else 0
+
+
+def time_table(tasks: Sequence[TaskRuns]) -> Table:
+    """Compute time: minutes per run and environment steps per second."""
+    rows: list[list[Cell]] = []
+    for task in tasks:
+        for method, runs in task.methods.items():
+            seconds = [total(run, "seconds") for run in usable(runs)]
+            speed = [
+                total(run, "steps") / spent
+                for run, spent in zip(usable(runs), seconds, strict=True)
+                if spent > 0
+            ]
+            minutes = estimate([spent / 60 for spent in seconds])
+            rows.append([task.task, method_label(method), len(seconds), minutes, estimate(speed)])
+    return Table(
+        "compute-time",
+        "Compute time per run",
+        ("task", "method", "runs", "minutes per run", "steps per second"),
+        rows,
+        "Mean ± standard error over runs, learning included.",
+    )
+
+
+def _array(seeds: Mapping[int, float]) -> np.ndarray:
+    return np.array([seeds[seed] for seed in sorted(seeds)], dtype=np.float64)
