@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Fallback = Literal["proposed", "least-risk"]
@@ -73,6 +74,33 @@ class ShieldConfig:
     """Pairs per gradient step of the fit."""
     held_out: float = 0.2
     """Share of the episodes kept out of the gradient, for early stopping and the audit."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that make no sense, naming what was expected and what was found."""
+        options = {"k_rule": KRule, "fallback": Fallback, "contrastive_form": ContrastiveForm}
+        limits = {  # from and up to; others lie in 1..infinity if whole, in 0..infinity if not
+            "k": (1, self.k_max),
+            "plateau_factor": (0, 1),
+            "dropout": (0, 0.99),
+            "held_out": (0, 0.9),
+            "learning_rate": (1e-12, 1e3),
+            "margin": (1e-12, 1e12),
+        }
+        for spec in dataclasses.fields(self):
+            name, value, default = spec.name, getattr(self, spec.name), spec.default
+            if name in options:
+                if value not in get_args(options[name]):
+                    expected = ", ".join(get_args(options[name]))
+                    raise ValueError(f"{name}: expected one of {expected}, found {value!r}")
+                continue
+            whole = isinstance(default, int)
+            if isinstance(default, bool) != isinstance(value, bool) or not isinstance(
+                value, int if whole else (int, float)
+            ):
+                raise ValueError(f"{name}: expected {type(default).__name__}, found {value!r}")
+            low, high = limits.get(name, (0 if isinstance(default, bool | float) else 1, math.inf))
+            if not low <= value <= high or value == math.inf:
+                raise ValueError(f"{name}: expected {low} to {high}, found {value!r}")
 
 
 @dataclass(frozen=True)

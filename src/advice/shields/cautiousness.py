@@ -30,6 +30,8 @@ def update_k(
     inclusive-down    mu_r > mu_d + sigma_d  mu_r <= mu_d - sigma_d
     fixed             never                  never
     ================  =====================  =====================
+
+    Where both hold (released, sigma_d = 0), up comes first, and down where K is at K_max already.
     """
     if rule == "fixed":
         return k
@@ -39,9 +41,9 @@ def update_k(
     upper, lower = distant + sigma, distant - sigma
     # A mean equal to its threshold must compare as equal, whatever the rounding.
     at_upper, at_lower = (math.isclose(recent, x, abs_tol=1e-12) for x in (upper, lower))
-    if (recent > upper and not at_upper) or (rule == "released" and at_upper):
-        return min(k + 1, k_max)
-    if (recent < lower and not at_lower) or (rule != "printed" and at_lower):
+    if k < k_max and (recent > upper or at_upper) and (rule == "released" or not at_upper):
+        return k + 1
+    if (recent < lower or at_lower) and (rule != "printed" or not at_lower):
         return max(k - 1, math.ceil(k_max / 2))
     return k
 
