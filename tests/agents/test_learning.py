@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tiny import Target
 
 from advice.agents.agent import Agent
-from advice.config import AgentConfig
+from advice.config import AgentConfig, CSCConfig
 from advice.runs.methods import AGENTS
 from advice.types import Transition
+from tiny import Target
 
-SMALL = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5, gamma=0.5)
+SMALL = AgentConfig(
+    hidden_size=32,
+    batch_size=32,
+    noise_dt=0.5,
+    gamma=0.5,
+    # thousands of updates instead of millions: the safety critic must be as quick as the others
+    csc=CSCConfig(learning_rate=2e-3, gamma=0.5, conservative_weight=0.05),
+)
 
 
 def practise(agent: Agent, env: Target, episodes: int) -> None:

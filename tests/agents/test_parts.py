@@ -13,10 +13,10 @@ from advice.agents.networks import (
     Layer,
     apply,
     apply_numpy,
+    init_learner,
     init_network,
     rate_numpy,
     soft_update,
-    to_numpy,
 )
 from advice.agents.noise import OrnsteinUhlenbeck
 from advice.agents.replay import Replay, split
@@ -93,7 +93,7 @@ def test_numpy_networks_equal_the_jax_ones() -> None:
     network = init_network(jax.random.key(0), (5, 16, 16, 1))
     inputs = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
     expected = np.asarray(apply(network, inputs))
-    copied = to_numpy(network)
+    copied = jax.tree.map(np.array, network)
     np.testing.assert_allclose(apply_numpy(copied, inputs), expected, rtol=1e-5, atol=1e-6)
     same_state = inputs.copy()
     same_state[:, :3] = inputs[0, :3]
@@ -106,28 +106,30 @@ def test_numpy_networks_equal_the_jax_ones() -> None:
 
 
 def test_one_update_moves_the_critic_down_its_gradient() -> None:
-    """A linear critic q = w·(s, a) on one transition: the first Adam step is lr * sign(gradient)."""
+    """A linear critic q = w·(s, a) on one transition: Adam's first step is lr * sign(gradient)."""
     agent = DDPG(OBS, ACT, AgentConfig(batch_size=1, hidden_size=4), seed=0)
     zero = jnp.zeros
     hidden = (Layer(zero((5, 4)), jnp.ones(4)), Layer(zero((4, 4)), jnp.ones(4)))
     critic = (*hidden, Layer(zero((4, 1)), zero(1)))
-    state = agent.state._replace(critic=critic, target_critic=jax.tree.map(jnp.copy, critic))
+    state = agent.state._replace(critic=init_learner(critic, 1e-3))
     agent.observe(Transition(np.zeros(3), np.zeros(2), 1.0, 0.0, np.zeros(3), True))
     after = agent.update(state, agent.replay.rows(0, 1), np.float32(0))
     # q = 0, y = 1: dL/db = -2, so Adam's first step adds the learning rate to the last bias
-    np.testing.assert_allclose(after.critic[-1].bias, [1e-3], rtol=1e-4)
-    np.testing.assert_allclose(after.target_critic[-1].bias, [1e-3 * 0.005], rtol=1e-4)
+    np.testing.assert_allclose(after.critic.network[-1].bias, [1e-3], rtol=1e-4)
+    np.testing.assert_allclose(after.critic.target[-1].bias, [1e-3 * 0.005], rtol=1e-4)
 
 
 @pytest.mark.parametrize("through", [False, True])
 def test_terminal_mask(through: bool) -> None:
     """With a critic that always says 1 and reward 0, y is 0 at a crash unless it bootstraps."""
     agent = DDPG(OBS, ACT, AgentConfig(batch_size=1, bootstrap_through_terminal=through), seed=0)
-    one = jax.tree.map(jnp.zeros_like, agent.state.critic)
+    one = jax.tree.map(jnp.zeros_like, agent.state.critic.network)
     one = (*one[:-1], Layer(one[-1].weight, jnp.ones(1)))
-    state = agent.state._replace(critic=one, target_critic=jax.tree.map(jnp.copy, one))
+    state = agent.state._replace(critic=init_learner(one, 1e-3))
     agent.observe(Transition(np.zeros(3), np.zeros(2), 0.0, 0.0, np.zeros(3), True))
-    moved = agent.update(state, agent.replay.rows(0, 1), np.float32(0)).critic[-1].bias[0] - 1
+    moved = (
+        agent.update(state, agent.replay.rows(0, 1), np.float32(0)).critic.network[-1].bias[0] - 1
+    )
     # y = 0.95 or 0, q = 1: down in both cases, by Adam's first full step
     assert moved == pytest.approx(-1e-3, rel=1e-3)
     target = td_target(0.0, 1.0, 1.0 * (not through), 0.95)

@@ -97,6 +97,10 @@ class Agent(ABC):
     def end_episode(self, cost: float) -> None:
         """Learn from the whole episode's cost, where the method does so."""
 
+    def adopt_safety(self, arrays: dict[str, Array], document: dict[str, Any]) -> bool:
+        """Take over what a snapshot knows about safety; False if this agent keeps no such thing."""
+        return False
+
     # ---- checkpoints
 
     SCALARS: ClassVar[tuple[str, ...]] = ("multiplier",)

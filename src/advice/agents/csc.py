@@ -30,7 +30,7 @@ from advice.agents.networks import (
 )
 from advice.agents.replay import Batch, split
 from advice.config import AgentConfig
-from advice.types import Array
+from advice.types import Array, SpaceMismatchError
 
 
 class CSCState(NamedTuple):
@@ -93,20 +93,23 @@ class CSC(Agent):
 
         Draws are clip(π(s) + OU + N(0, σ²)); without exploring, the first is π(s) itself.
         """
-        csc, size = self.config.csc, self.action_size
+        csc = self.config.csc
         centre = self.greedy(obs)
+        draws = centre[None]
         if explore:
             centre = centre + self.noise.step(self.rng)  # once a step, not once a draw
-        spread = csc.draw_noise * self.rng.standard_normal((1, size)) if explore else 0.0
-        draws = np.clip(centre + np.broadcast_to(spread, (1, size)), -1, 1)
+            draws = self._draw(centre, 1)
         danger = self.rate_danger(obs, draws)
         if danger[0] > csc.threshold:
             self.vetoes += 1
-            spread = csc.draw_noise * self.rng.standard_normal((csc.draws - 1, size))
-            draws = np.concatenate([draws, np.clip(centre + spread, -1, 1)])
+            draws = np.concatenate([draws, self._draw(centre, csc.draws - 1)])
             danger = self.rate_danger(obs, draws)
         allowed = danger <= csc.threshold
         return self._outside(draws[np.argmax(allowed) if allowed.any() else np.argmin(danger)])
+
+    def _draw(self, centre: Array, count: int) -> Array:
+        spread = self.config.csc.draw_noise * self.rng.standard_normal((count, self.action_size))
+        return np.clip(centre + spread, -1, 1)
 
     def rate_danger(self, obs: Array, actions: Array) -> Array:
         """Q_C(s, a) of one state and many actions in [-1, 1], shape (n,)."""
@@ -156,6 +159,19 @@ class CSC(Agent):
     def end_episode(self, cost: float) -> None:
         """J_C is 1 for an episode that failed, 0 for one that did not."""
         self.multiplier = ascend(self.multiplier, float(cost > 0), self.config.csc.multiplier)
+
+    def adopt_safety(self, arrays: dict[str, Array], document: dict[str, Any]) -> bool:
+        """Take over the safety critic of another run's snapshot."""
+        own, own_document = self.snapshot()
+        theirs = {name: a for name, a in arrays.items() if name.startswith(".safety_critic")}
+        if not theirs:
+            return False
+        for name, array in theirs.items():
+            if name not in own or own[name].shape != array.shape:
+                expected = own[name].shape if name in own else "nothing"
+                raise SpaceMismatchError(f"{name}: expected {expected}, found {array.shape}")
+        self.restore(own | theirs, own_document)
+        return True
 
     def _policy_actions(self, key: Any, actor: Network, obs: Any) -> Any:
         """Per state, half of the policy with noise and half uniform, (n, 2m, action size)."""

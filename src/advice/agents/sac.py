@@ -75,15 +75,20 @@ class SAC(Agent):
 
     def act(self, obs: Array, explore: bool = True) -> Array:
         """A draw from the policy, or tanh of its mean."""
-        mean, log_std = np.split(
-            apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel()), 2
-        )
+        mean, log_std = self._gaussian(obs)
         if explore:
-            mean = mean + np.exp(np.clip(log_std, *LOG_STD)) * self.rng.standard_normal(len(mean))
+            mean = mean + np.exp(log_std) * self.rng.standard_normal(self.action_size)
         return self._outside(np.tanh(mean))
 
+    def greedy(self, obs: Array) -> Array:
+        return np.tanh(self._gaussian(obs)[0])
+
+    def _gaussian(self, obs: Array) -> tuple[Array, Array]:
+        output = apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel())
+        return output[: self.action_size], np.clip(output[self.action_size :], *LOG_STD)
+
     def rating_critics(self) -> tuple[Network, ...]:
-        return self.weights("critics")  # type: ignore[no-any-return]
+        return self.weights("critics")
 
     def update(self, state: SACState, rows: Any, multiplier: Any) -> SACState:
         config = self.config

@@ -38,9 +38,7 @@ class TD3State(NamedTuple):
     clock: Any
 
 
-def init_critics(
-    key: Any, obs_size: int, action_size: int, hidden: int
-) -> tuple[Network, Network]:
+def init_critics(key: Any, obs_size: int, action_size: int, hidden: int) -> tuple[Network, Network]:
     """Two fresh critics that differ."""
     first, second = jax.random.split(key)
     return (
@@ -88,7 +86,7 @@ class TD3(Agent):
         return self._outside(np.clip(action, -1, 1))
 
     def rating_critics(self) -> tuple[Network, ...]:
-        return self.weights("critics")  # type: ignore[no-any-return]
+        return self.weights("critics")
 
     def update(self, state: TD3State, rows: Any, multiplier: Any) -> TD3State:
         config, td3 = self.config, self.config.td3
