@@ -103,7 +103,6 @@ def _add_floor_and_light(spec: Any) -> None:
     spec.visual.quality.offsamples = 0
     spec.visual.quality.numslices, spec.visual.quality.numstacks = 32, 8
     spec.visual.quality.numquads = 1
-    spec.visual.global_.offwidth = spec.visual.global_.offheight = 2048
 
 
 def _add_cameras(spec: Any, car: Any, task: TaskSpec) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from advice.envs.arena import COLOURS, PHYSICS_STEPS, build_model
 from advice.envs.placement import Spot, as_places, place
-from advice.envs.rendering import Painter
+from advice.envs.rendering import Painter, open_window
 from advice.envs.robots import RIDE_HEIGHT
 from advice.envs.sensors import lidars
 from advice.envs.tasks import TaskSpec, did_you_mean, resolve
@@ -132,9 +132,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             return self._painter.draw(self.data, self._rings() if self._draw_lidar else [])
         if self.render_mode == "human":
             if self._viewer is None:
-                import mujoco.viewer
-
-                self._viewer = mujoco.viewer.launch_passive(self.model, self.data)
+                self._viewer = open_window(self.model, self.data)
             self._viewer.sync()
         return None
 

@@ -18,10 +18,14 @@ _RING_RADIUS, _RING_HEIGHT, _RING_GAP = 0.24, 0.18, 0.05
 _MAX_GEOMS = 2000
 
 
+def _has_display() -> bool:
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(shown) or not sys.platform.startswith("linux")
+
+
 def _drawing_context(width: int, height: int) -> Any:
     """MuJoCo's own choice where MUJOCO_GL or a display says so; without either, off-screen."""
-    chosen = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
-    if chosen or not sys.platform.startswith("linux"):
+    if os.environ.get("MUJOCO_GL") or _has_display():
         return mujoco.GLContext(width, height)
     reasons = []
     for backend in ("egl", "osmesa"):
@@ -43,8 +47,8 @@ class Painter:
         self._model = model
         self._gl = _drawing_context(width, height)
         self._gl.make_current()
+        model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
-        mujoco.mjr_resizeOffscreen(width, height, self._context)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._free = weakref.finalize(self, _free, self._gl, self._context)
         self._free.atexit = False  # the drivers clean up after a process that ends
@@ -61,6 +65,7 @@ class Painter:
     def draw(self, data: Any, rings: list[tuple[Array, tuple[float, ...]]]) -> Array:
         """One RGB frame (height, width, 3) uint8; ``rings``: lidar readings and their colours."""
         self._gl.make_current()
+        mujoco.mj_camlight(self._model, data)  # cameras follow the poses
         mujoco.mjv_updateScene(
             self._model,
             data,
@@ -107,3 +112,19 @@ def _free(gl: Any, context: Any) -> None:
     gl.make_current()  # or another painter's context would lose its buffers
     context.free()
     gl.free()
+
+
+class _NoWindow:
+    """Stands in for a window where there is no display (opening one would end the process)."""
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_window(model: Any, data: Any) -> Any:
+    """MuJoCo's interactive viewer, which follows ``data`` at each ``sync()``."""
+    if not _has_display():
+        print("no display: no window; render_mode='rgb_array' gives frames", file=sys.stderr)
+        return _NoWindow()
+    return import_module("mujoco.viewer").launch_passive(model, data)

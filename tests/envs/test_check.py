@@ -1,0 +1,158 @@
+"""check-env on good environments and on every kind of bad one."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+
+from advice.envs import TASKS, check
+from advice.envs.check import check_env, make_from_name
+
+
+class Corridor(gymnasium.Env):
+    """Walk along a line; beyond the end is a violation. Faults can be switched on."""
+
+    def __init__(self, fault: str = "", length: int = 8):
+        self.fault, self.length = fault, length
+        high = np.full(1, 2.0, np.float32)
+        self.observation_space = Box(-high, high)
+        self.action_space = Box(-1, 1, (1,), np.float32)
+        if fault == "dict":
+            self.observation_space = Dict({"x": self.observation_space})
+        if fault == "unbounded":
+            self.action_space = Box(-np.inf, np.inf, (1,), np.float32)
+        if fault == "discrete":
+            self.action_space = Discrete(3)
+
+    def _observation(self):
+        x = np.array([np.clip(self.x, -2, 2)], np.float32)
+        if self.fault == "nan" and self.steps == 3:
+            x[:] = np.nan
+        if self.fault == "outside" and self.steps == 3:
+            x[:] = 5
+        return {"x": x} if self.fault == "dict" else x
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        rng = np.random.default_rng() if self.fault == "unseeded" else self.np_random
+        self.x, self.steps = float(rng.uniform(-0.5, 0.5)), 0
+        return self._observation(), {}
+
+    def step(self, action):
+        if self.fault == "crash" and self.steps == 5:
+            raise RuntimeError("out of sensors")
+        self.x += 0.5 * float(np.ravel(action)[0])
+        self.steps += 1
+        unsafe = {"never": False, "always": True}.get(self.fault, abs(self.x) > 1)
+        over = self.fault != "endless" and (abs(self.x) > 1 or self.steps >= self.length)
+        cost = 0.2 * unsafe
+        if self.fault == "six":
+            return self._observation(), 0.0, cost, over, False, {}
+        if self.fault == "four":
+            return self._observation(), 0.0, over, {}
+        info = {"violation": unsafe} if self.fault == "violation key" else {"cost": cost}
+        info = {} if self.fault == "silent" else info
+        return self._observation(), 0.0, over, False, info
+
+
+def levels(fault: str) -> dict[str, check.Finding]:
+    findings = check_env(lambda: Corridor(fault), episodes=10, max_steps=500)
+    worst = {"ok": 0, "warning": 1, "error": 2}
+    by_name: dict[str, check.Finding] = {}
+    for finding in sorted(findings, key=lambda f: worst[f.level]):
+        by_name[finding.name] = finding
+    return by_name
+
+
+@pytest.mark.parametrize("fault", ["", "violation key", "discrete"])
+def test_a_sound_environment_passes(fault):
+    found = levels(fault)
+    assert {finding.level for finding in found.values()} == {"ok"}
+    assert set(found) == {"spaces", "API", "cost", "episodes", "observations", "speed", "repeats"}
+    assert ('info["violation"]' if fault == "violation key" else 'info["cost"]') in found[
+        "cost"
+    ].found
+    assert "steps/s" in found["speed"].found
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "level", "advice"),
+    [
+        ("silent", "cost", "error", 'info["cost"]'),
+        ("never", "cost", "warning", "check the signal"),
+        ("always", "cost", "error", "sign and the threshold"),
+        ("endless", "episodes", "error", "TimeLimit"),
+        ("nan", "observations", "error", "not a number"),
+        ("outside", "observations", "warning", "widen the space"),
+        ("unseeded", "repeats", "warning", "self.np_random"),
+        ("six", "API", "error", "adapt_safety_gymnasium"),
+        ("four", "first step", "error", "terminated, truncated"),
+        ("dict", "spaces", "error", "flatten"),
+        ("unbounded", "spaces", "error", "finite bounds"),
+        ("crash", "random actions", "error", "failure"),
+    ],
+)
+def test_each_fault_is_found_and_has_advice(fault, name, level, advice):
+    finding = levels(fault)[name]
+    assert finding.level == level
+    assert advice in finding.advice
+
+
+def test_a_six_value_step_is_named_as_the_source_of_cost():
+    assert "6-value step" in levels("six")["cost"].found
+
+
+def test_an_environment_that_cannot_be_made_is_a_finding():
+    def broken():
+        raise OSError("no such robot")
+
+    (finding,) = check_env(broken)
+    assert finding.level == "error"
+    assert "no such robot" in finding.found
+
+
+def test_a_slow_environment_stops_in_time(monkeypatch):
+    monkeypatch.setattr(check, "SECONDS", 0.0)
+    found = {f.name: f for f in check_env(lambda: Corridor("endless"), max_steps=10**9)}
+    assert found["random actions"].level == "error" or found["episodes"].level == "error"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_our_tasks_pass(task):
+    findings = check_env(lambda: make_from_name(task, max_episode_steps=100), episodes=3)
+    assert "error" not in {finding.level for finding in findings}
+
+
+def test_names(tmp_path, monkeypatch):
+    assert make_from_name("randomised-goal", cubes=2).task.cubes == 2
+    assert (
+        make_from_name("advice/RandomisedGoal-v0", max_episode_steps=9).task.max_episode_steps == 9
+    )
+    assert make_from_name("CartPole-v1").spec.id == "CartPole-v1"
+    (tmp_path / "my_corridor.py").write_text(
+        "import gymnasium\n"
+        "class Mine(gymnasium.Env):\n"
+        "    action_space = observation_space = gymnasium.spaces.Box(0, 1)\n"
+        "    def __init__(self, size=1): self.size = size\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [p for p in __import__("sys").path if p])
+    assert make_from_name("my_corridor:Mine", size=3).size == 3
+    limited = make_from_name("my_corridor:Mine", max_episode_steps=5)
+    assert isinstance(limited, gymnasium.wrappers.TimeLimit)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("randomised-gaol", "did you mean 'randomised-goal'"),
+        ("NoSuchThing-v0", "expected a task"),
+        ("no_such_module:Thing", "no module 'no_such_module'"),
+        ("math:Thing", "no environment 'math:Thing'"),
+    ],
+)
+def test_unknown_names_say_what_was_expected(name, said):
+    with pytest.raises(ValueError, match=said):
+        make_from_name(name)
