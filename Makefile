@@ -1,6 +1,7 @@
 # Every target prepares what it needs by itself; only Python (3.11 or newer), pip and make are assumed.
 #   make demo                        the main job, in minutes
 #   make test                        lint, types and tests
+#   make parity                      our tasks beside the published Safety Gymnasium (needs a python3.10)
 #   make test PYTHON=python3.13      the same on another Python (in a virtual environment of its own)
 PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
@@ -39,6 +40,19 @@ lint: $(VENV)/.dev
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) tests
+
+# The original runs on Python 3.10 only: the first one here that really runs (or PEER_PYTHON=...).
+PEER_PYTHON ?= $(shell for python in python3.10 $(HOME)/.pyenv/versions/3.10*/bin/python3.10; do \
+	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
+
+.venv-peer/.ready:
+	@test -n "$(PEER_PYTHON)" || { echo "make parity: no python3.10 found; name one with PEER_PYTHON=/path/to/python3.10"; exit 1; }
+	$(PEER_PYTHON) -m venv .venv-peer
+	.venv-peer/bin/python -m pip install --quiet safety-gymnasium==1.0.0
+	@touch $@
+
+parity: $(VENV)/.runtime .venv-peer/.ready
+	$(BIN)/python benchmarks/parity.py .venv-peer/bin/python
 
 clean:
 	rm -rf .venv* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,12 +10,13 @@ import pytest
 import advice
 
 HOUSE = Path(advice.__file__).parent
-SHARED = {"types", "config", "files"}
+SHARED = {"types", "config", "files", "threads"}
 DOORS = {
     # room: the rooms it may import, besides itself and the shared words
     "types": set(),
     "config": {"types"},
     "files": {"types"},
+    "threads": set(),
     "envs": set(),
     "agents": set(),
     "shields": set(),
