@@ -86,6 +86,10 @@ class SpaceMismatchError(AdviceError):
     """Spaces differ from the ones the shield was made for, or are of an unsupported kind."""
 
 
+class BudgetSpentError(AdviceError):
+    """The violations that training was allowed are used up; what was learnt is saved."""
+
+
 class BrokenFileError(AdviceError):
     """A file is truncated, edited, foreign or of a version this release cannot read."""
 

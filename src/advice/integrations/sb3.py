@@ -1,0 +1,309 @@
+"""A shield around a Stable-Baselines3 model: ``model = shield(model)``, then learn as ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from stable_baselines3 import DQN, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
+
+from advice.config import ShieldConfig
+from advice.integrations.watch import Features, OutcomeRule, Watch
+from advice.types import AdviceError, Array, RateActions
+
+LearnFrom: TypeAlias = Literal["executed", "proposed"]
+
+
+def shield(
+    model: Any,
+    config: ShieldConfig | None = None,
+    shield: Any = None,
+    outcome: OutcomeRule | None = None,
+    features: Features | None = None,
+    max_violations: int | None = None,
+    save_path: Path | str | None = None,
+    on_policy_learns: LearnFrom = "executed",
+    seed: int = 0,
+) -> Any:
+    """Put a shield between an SB3 model and its environments; returns the same model.
+
+    DDPG, TD3, SAC and DQN: the critic rates the candidates, the replay buffer holds the executed
+    actions and, with ``config.intervention_penalty``, the vetoed ones too. PPO and A2C: the safe
+    action nearest to the proposal is executed; where the shield intervened the rollout holds the
+    executed action with its own log-probability, or the proposal if ``on_policy_learns`` says so.
+
+    ``model.learn``, callbacks, ``model.save`` and ``load`` work as before; ``model.shield`` is the
+    shield, to be saved by itself. When ``max_violations`` is spent ``learn`` returns as if a
+    callback had stopped it, and another call raises :class:`advice.types.BudgetSpentError`. The
+    other settings are those of :class:`advice.ShieldedEnv`.
+    """
+    if not isinstance(model, OffPolicyAlgorithm | OnPolicyAlgorithm):
+        raise TypeError(f"model: expected one of Stable-Baselines3's, found {type(model).__name__}")
+    if isinstance(model, ShieldedModel):
+        raise AdviceError("model: it has a shield already, see model.shield")
+    if model.env is None:
+        raise AdviceError("model: it has no environment yet, call model.set_env(env) first")
+    normalised = model.get_vec_normalize_env()
+    watch = Watch(
+        (model.env if normalised is None else normalised.venv).observation_space,
+        model.action_space,
+        model.n_envs,
+        shield=shield,
+        config=config,
+        rate_actions=_critic_of(model),
+        outcome=outcome,
+        features=features,
+        max_violations=max_violations,
+        save_path=save_path,
+        seed=seed,
+    )
+    if watch.penalty > 0 and isinstance(model, OffPolicyAlgorithm):
+        _check_takes_penalties(model)
+    kind = type(model)
+    model.__class__ = type(f"Shielded{kind.__name__}", (ShieldedModel, kind), {})
+    model.watch, model.on_policy_learns = watch, on_policy_learns
+    model.set_env(model.env)
+    return model
+
+
+class ShieldedModel(BaseAlgorithm):
+    """What :func:`shield` adds to a model's class, using SB3's own hooks for subclasses."""
+
+    env: Any
+    watch: Watch
+    on_policy_learns: LearnFrom
+
+    @property
+    def shield(self) -> Any:
+        """The shield that guards this model's environments."""
+        return self.watch.shield
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Change the environment; the shield comes along and sees it from a reset on."""
+        super().set_env(env, force_reset)
+        self._last_obs = None
+        if unwrap_vec_wrapper(self.env, GuardedVecEnv) is not None:
+            return
+        normalised = self._vec_normalize_env
+        if normalised is None:
+            self.env = GuardedVecEnv(self.env, self.watch)
+        else:  # beneath it, the meaning of an observation does not drift
+            normalised.venv = GuardedVecEnv(normalised.venv, self.watch)
+
+    def _init_callback(self, callback: Any, progress_bar: bool = False) -> BaseCallback:
+        theirs = callback if isinstance(callback, list) else [callback] if callback else []
+        theirs = [x if isinstance(x, BaseCallback) else ConvertCallback(x) for x in theirs]
+        ours = CallbackList([_ShieldCallback(), *theirs])
+        made: BaseCallback = super()._init_callback(ours, progress_bar)
+        return made
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "watch", "on_policy_learns"]
+
+    def _store_transition(
+        self, replay_buffer: Any, buffer_action: Array, new_obs: Any, reward: Any, dones: Any,
+        infos: list[dict[str, Any]],
+    ) -> None:  # fmt: skip
+        """Off-policy: store what was executed, then the vetoed proposals with their penalty."""
+        executed = buffer_action.copy()
+        for place, info in enumerate(infos):
+            if info["shield"]["intervened"]:
+                executed[place] = _to_buffer(self, info["shield"]["executed"])
+        before = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
+        super()._store_transition(replay_buffer, executed, new_obs, reward, dones, infos)
+        penalties = np.array([info["shield"]["penalty"] for info in infos])
+        if penalties.any():
+            _add_penalties(replay_buffer, before, buffer_action, penalties, infos)
+
+
+class GuardedVecEnv(VecEnvWrapper):
+    """Guards the actions of all environments and tells ``infos[i]["shield"]`` about it."""
+
+    def __init__(self, venv: VecEnv, watch: Watch) -> None:
+        super().__init__(venv)
+        self._watch = watch
+        self._obs: list[Any] = []
+        self._seen: list[Array] = []
+
+    def reset(self) -> Any:
+        self._watch.check_budget()
+        for place in range(self.num_envs):
+            self._watch.end_episode(place)
+        obs = self.venv.reset()
+        self._see(obs)
+        return obs
+
+    def step_async(self, actions: Array) -> None:
+        self._watch.check_budget()
+        proposed = np.array(actions)
+        verdicts = self._watch.guard_many(self._seen, self._obs, list(proposed))
+        self._reports = [self._watch.report(*pair) for pair in zip(verdicts, proposed, strict=True)]
+        self._executed = proposed.copy()
+        for place, verdict in enumerate(verdicts):
+            if verdict.intervened:
+                self._executed[place] = verdict.action
+        self.venv.step_async(self._executed.copy())
+
+    def step_wait(self) -> Any:
+        obs, rewards, dones, infos = self.venv.step_wait()
+        rows = _rows(obs, self.num_envs)
+        for place, info in enumerate(infos):
+            cut = bool(info.get("TimeLimit.truncated", False))
+            self._watch.step(
+                place,
+                self._seen[place],
+                self._executed[place],
+                info["terminal_observation"] if dones[place] else rows[place],
+                float(rewards[place]),
+                bool(dones[place]) and not cut,
+                cut,
+                info,
+            )
+            info["shield"] = self._reports[place]
+        self._see(obs)
+        return obs, rewards, dones, infos
+
+    def close(self) -> None:
+        self._watch.save()
+        super().close()
+
+    def _see(self, obs: Any) -> None:
+        self._obs = _rows(obs, self.num_envs)
+        self._seen = [self._watch.look(row) for row in self._obs]
+
+
+class _ShieldCallback(BaseCallback):
+    """Logs the shield's counts, ends training with the budget, mends on-policy rollouts."""
+
+    def _on_rollout_start(self) -> None:
+        self._step = 0
+        self._replaced: list[tuple[int, int, Array]] = []
+
+    def _on_step(self) -> bool:
+        watch = self.model.watch
+        self.logger.record("shield/interventions", watch.interventions)
+        self.logger.record("shield/violations", watch.violations)
+        self.logger.record("shield/armed", int(watch.shield.armed))
+        self.logger.record("shield/k", watch.shield.k)
+        for place, info in enumerate(self.locals["infos"]):
+            if info["shield"]["intervened"]:
+                self._replaced.append((self._step, place, info["shield"]["executed"]))
+        self._step += 1
+        return not watch.budget_spent
+
+    def _on_rollout_end(self) -> None:
+        """On-policy: executed actions take the proposals' places, with their log-probability."""
+        if (
+            not isinstance(self.model, OnPolicyAlgorithm)
+            or self.model.on_policy_learns == "proposed"
+            or not self._replaced
+        ):
+            return
+        buffer, policy = self.model.rollout_buffer, self.model.policy
+        steps, places, executed = zip(*self._replaced, strict=True)
+        where = (np.array(steps), np.array(places))
+        if isinstance(self.model.action_space, Box) and policy.squash_output:
+            executed = tuple(policy.scale_action(action) for action in executed)
+        actions = np.stack(executed).reshape(len(steps), -1)
+        if isinstance(buffer.observations, dict):
+            obs: Any = {key: values[where] for key, values in buffer.observations.items()}
+        else:
+            obs = buffer.observations[where]
+        tensor = torch.as_tensor(actions, device=self.model.device)
+        if isinstance(self.model.action_space, Discrete):
+            tensor = tensor.long().flatten()
+        with torch.no_grad():
+            _, log_probs, _ = policy.evaluate_actions(policy.obs_to_tensor(obs)[0], tensor)
+        buffer.actions[where] = actions
+        buffer.log_probs[where] = log_probs.cpu().numpy()
+
+
+def _critic_of(model: Any) -> RateActions | None:
+    """How the model's critic rates actions in a (not normalised) observation, if it can."""
+
+    def prepared(obs: Any, count: int) -> Any:
+        normalised = model.get_vec_normalize_env()
+        obs = obs if normalised is None else normalised.normalize_obs(obs)
+        if isinstance(obs, dict):
+            obs = {key: np.repeat(x[None], count, axis=0) for key, x in obs.items()}
+        else:
+            obs = np.repeat(obs[None], count, axis=0)
+        return model.policy.obs_to_tensor(obs)[0]
+
+    def rate_with_q_net(obs: Any, actions: Array) -> Array:
+        with torch.no_grad():
+            values = model.q_net(prepared(obs, 1))[0].cpu().numpy()
+        return np.asarray(values[actions])
+
+    def rate_with_critic(obs: Any, actions: Array) -> Array:
+        scaled = torch.as_tensor(model.policy.scale_action(actions), device=model.device)
+        with torch.no_grad():
+            seen = prepared(obs, len(actions))
+            if isinstance(model, SAC):  # believes the most sceptical of its critics
+                values = torch.cat(model.critic(seen, scaled), dim=1).min(dim=1).values
+            else:
+                values = model.critic.q1_forward(seen, scaled)[:, 0]
+        return np.asarray(values.cpu().numpy())
+
+    if isinstance(model, DQN):
+        return rate_with_q_net
+    return rate_with_critic if isinstance(model, TD3 | SAC) else None
+
+
+def _to_buffer(model: Any, action: Any) -> Any:
+    """An action as the replay buffer holds it: boxes scaled to [-1, 1]."""
+    return model.policy.scale_action(action) if isinstance(model.action_space, Box) else action
+
+
+def _check_takes_penalties(model: OffPolicyAlgorithm) -> None:
+    """Extra rows would break buffers in which one row leans on the next."""
+    plain = type(model.replay_buffer) in (ReplayBuffer, DictReplayBuffer)
+    if not plain or model.optimize_memory_usage:
+        raise AdviceError(
+            "intervention_penalty: expected an ordinary ReplayBuffer without "
+            f"optimize_memory_usage, found {type(model.replay_buffer).__name__} with "
+            f"optimize_memory_usage={model.optimize_memory_usage}"
+        )
+
+
+def _add_penalties(
+    buffer: Any, before: Any, proposed: Array, penalties: Array, infos: list[dict[str, Any]]
+) -> None:
+    """Add (s, vetoed action, -penalty, s) where there was a veto.
+
+    A row of the buffer has a place for every environment; where nothing was vetoed the transition
+    stored just now is repeated.
+    """
+    last, vetoed = (buffer.pos - 1) % buffer.buffer_size, penalties > 0
+    dones = np.where(vetoed, 0.0, buffer.dones[last])
+    rewards = np.where(vetoed, -penalties, buffer.rewards[last])
+    actions = buffer.actions[last].copy().reshape(proposed.shape)
+    actions[vetoed] = proposed[vetoed]
+
+    def stay(stored: Array, was: Array) -> Array:
+        after = stored[last].copy().reshape(was.shape)
+        after[vetoed] = was[vetoed]
+        return after
+
+    if isinstance(before, dict):
+        after: Any = {key: stay(buffer.next_observations[key], was) for key, was in before.items()}
+    else:
+        after = stay(buffer.next_observations, before)
+    notes = [{} if veto else info for veto, info in zip(vetoed, infos, strict=True)]
+    buffer.add(before, after, actions, rewards, dones, notes)
+
+
+def _rows(obs: Any, count: int) -> list[Any]:
+    """The observations of a VecEnv one by one."""
+    if isinstance(obs, dict):
+        return [{key: values[i] for key, values in obs.items()} for i in range(count)]
+    return list(obs)

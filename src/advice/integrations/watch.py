@@ -1,0 +1,268 @@
+"""What every integration does around a step: guard before it, label and remember after it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict
+
+import numpy as np
+
+from advice.config import ShieldConfig
+from advice.shields.advice import Shield
+from advice.shields.labels import label
+from advice.shields.signals import Signals, read_signals
+from advice.types import (
+    Array,
+    BudgetSpentError,
+    OneClassError,
+    Outcome,
+    RateActions,
+    SpaceMismatchError,
+    Verdict,
+)
+
+OutcomeRule: TypeAlias = Callable[[Any, Any, float, bool, bool, dict[str, Any]], Outcome]
+"""``outcome(obs, action, reward, terminated, truncated, info)``; the step led to ``obs``."""
+Features: TypeAlias = Callable[[Any], Array]
+"""Turns one observation, of whatever kind, into the array of numbers that the shield sees."""
+
+
+class Options(TypedDict, total=False):
+    """The settings that :class:`advice.ShieldedEnv` and its relatives share."""
+
+    shield: Any
+    config: ShieldConfig | None
+    rate_actions: RateActions | None
+    outcome: OutcomeRule | None
+    features: Features | None
+    max_violations: int | None
+    save_path: Path | str | None
+    seed: int
+
+
+class Watch:
+    """One shield and the episodes of ``places`` environments that share it.
+
+    With several environments the labelled steps of an episode reach the shield together, when the
+    episode ends, so that episodes stay apart in its memory.
+    """
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        places: int = 1,
+        *,
+        shield: Any = None,
+        config: ShieldConfig | None = None,
+        rate_actions: RateActions | None = None,
+        outcome: OutcomeRule | None = None,
+        features: Features | None = None,
+        max_violations: int | None = None,
+        save_path: Path | str | None = None,
+        seed: int = 0,
+    ) -> None:
+        if max_violations is not None and max_violations < 1:
+            raise ValueError(f"max_violations: expected 1 or more, found {max_violations}")
+        self.rate_actions, self._outcome, self._features = rate_actions, outcome, features
+        self.max_violations, self.save_path = max_violations, save_path
+        if features is not None:
+            observation_space = _feature_space(observation_space, features)
+        self.shield = _find_shield(shield, observation_space, action_space, config, seed)
+        self.penalty = getattr(self.shield, "config", ShieldConfig()).intervention_penalty
+        self.episodes = self.violations = self.interventions = 0
+        self._first, self._violated = [True] * places, [False] * places
+        self._waiting: list[list[tuple[Array, Any, Outcome]]] | None = None
+        if places > 1:
+            self._waiting = [[] for _ in range(places)]
+        self._said_one_class = False
+
+    # -- before a step -------------------------------------------------------------------------
+
+    @property
+    def budget_spent(self) -> bool:
+        """True once ``max_violations`` episodes have had a violation."""
+        return self.max_violations is not None and self.violations >= self.max_violations
+
+    def check_budget(self) -> None:
+        """Refuse to go on once the budget is spent."""
+        if self.budget_spent:
+            raise BudgetSpentError(
+                f"training ends here: {self.violations} episodes had a violation and "
+                f"max_violations={self.max_violations}"
+            )
+
+    def look(self, obs: Any) -> Array:
+        """One observation as the shield sees it, in an array of its own."""
+        return np.array(obs if self._features is None else self._features(obs))
+
+    def guard(self, seen: Array, obs: Any, action: Any) -> Verdict:
+        """The verdict on a proposal; an unarmed shield endorses everything."""
+        if not self.shield.armed:
+            return Verdict(action, False, 0, False)
+        verdict: Verdict = self.shield.guard(seen, action, self._rate(obs))
+        self.interventions += verdict.intervened
+        return verdict
+
+    def guard_many(
+        self, seen: Sequence[Array], obs: Sequence[Any], actions: Sequence[Any]
+    ) -> list[Verdict]:
+        """:meth:`guard` for several environments at once."""
+        batched = self._features is None or self.rate_actions is None
+        if not (
+            self.shield.armed and len(seen) and batched and hasattr(self.shield, "guard_batch")
+        ):
+            return [self.guard(*row) for row in zip(seen, obs, actions, strict=True)]
+        verdicts: list[Verdict] = self.shield.guard_batch(
+            np.stack(seen), np.stack(actions), self.rate_actions
+        )
+        self.interventions += sum(verdict.intervened for verdict in verdicts)
+        return verdicts
+
+    def report(self, verdict: Verdict, proposed: Any) -> dict[str, Any]:
+        """What a step's ``info["shield"]`` says."""
+        return {
+            "proposed": proposed,
+            "executed": verdict.action if verdict.intervened else proposed,
+            "intervened": verdict.intervened,
+            "safe_neighbours": verdict.safe_neighbours,
+            "no_safe_action": verdict.no_safe_action,
+            "penalty": self.penalty if verdict.intervened else 0.0,
+            "armed": self.shield.armed,
+        }
+
+    # -- after a step --------------------------------------------------------------------------
+
+    def step(
+        self,
+        place: int,
+        seen: Array,
+        action: Any,
+        obs: Any,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: dict[str, Any],
+    ) -> None:
+        """Label and remember that ``action``, executed where ``seen`` was seen, led to ``obs``."""
+        if self._outcome is None:
+            signals = read_signals(info, terminated, truncated)
+        else:
+            said = self._outcome(obs, action, reward, terminated, truncated, info)
+            signals = _as_signals(said, terminated, truncated)
+        outcome = label(first=self._first[place], **signals._asdict())
+        if self._waiting is None:
+            self.shield.record(seen, action, outcome)
+        elif outcome != Outcome.INCONCLUSIVE:
+            self._waiting[place].append((seen, action, outcome))
+        self._first[place] = False
+        if (signals.violation or signals.cost > 0) and not self._violated[place]:
+            self._violated[place] = True
+            self.violations += 1
+        if terminated or truncated or self.budget_spent:
+            self.end_episode(place)
+        if self.budget_spent:
+            self.save()
+
+    def end_episode(self, place: int) -> None:
+        """Close the episode of one environment, if one has begun; fit the shield when it is due."""
+        if self._first[place]:
+            return
+        if self._waiting is not None:
+            for step in self._waiting[place]:
+                self.shield.record(*step)
+            self._waiting[place].clear()
+        self.shield.end_episode(self._violated[place])
+        self._first[place], self._violated[place] = True, False
+        self.episodes += 1
+        if self.shield.wants_fit:
+            self._fit()
+
+    def save(self) -> None:
+        """Write the shield to ``save_path``, if one was given."""
+        if self.save_path is not None:
+            self.shield.save(self.save_path)
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _rate(self, obs: Any) -> RateActions | None:
+        """The agent rates its own kind of observation, not the features made from it."""
+        rate = self.rate_actions
+        if rate is None or self._features is None:
+            return rate
+        return lambda _, actions: rate(obs, actions)
+
+    def _fit(self) -> None:
+        try:
+            self.shield.fit()
+        except OneClassError as error:
+            if not self._said_one_class:
+                warnings.warn(
+                    f"the shield stays unarmed and tries again after each episode: {error}. "
+                    'Unsafe steps are read from info["violation"], info["cost"] or a cost in a '
+                    "step of six values; for other environments give outcome=...",
+                    stacklevel=5,
+                )
+            self._said_one_class = True
+        else:
+            self.save()
+
+
+def row_of(infos: Mapping[str, Any], place: int) -> dict[str, Any]:
+    """The info of one environment, from the dictionary of arrays of a Gymnasium vector."""
+    info: dict[str, Any] = {}
+    for key, values in infos.items():
+        mask = infos.get(f"_{key}")
+        if mask is None or not mask[place]:
+            continue  # a mask itself, or nothing said about this environment
+        info[key] = row_of(values, place) if isinstance(values, dict) else values[place]
+    return info
+
+
+def _as_signals(said: Any, terminated: bool, truncated: bool) -> Signals:
+    if not isinstance(said, Outcome):
+        raise TypeError(
+            "outcome: expected it to return advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE, "
+            f"found {said!r}"
+        )
+    unsafe = said == Outcome.UNSAFE
+    return Signals(terminated, truncated, unsafe, 0.0, said == Outcome.SAFE)
+
+
+def _feature_space(observation_space: Any, features: Features) -> Any:
+    """An unbounded Box like what ``features`` returns, found out on a sample observation."""
+    from gymnasium.spaces import Box
+
+    space = copy.deepcopy(observation_space)  # sampling must not disturb the user's generator
+    space.seed(0)
+    sample = np.asarray(features(space.sample()))
+    if sample.dtype.kind not in "fiu" or sample.size == 0:
+        raise SpaceMismatchError(
+            f"features: expected it to return an array of numbers, found {sample!r}"
+        )
+    dtype = np.result_type(sample.dtype, np.float32)
+    return Box(-np.inf, np.inf, sample.shape, dtype.type)
+
+
+def _find_shield(
+    shield: Any, observation_space: Any, action_space: Any, config: ShieldConfig | None, seed: int
+) -> Any:
+    """The given shield, checked; the one in the given file; or a new one."""
+    try:
+        if shield is None:
+            return Shield(observation_space, action_space, config, seed)
+        if isinstance(shield, str | Path):
+            shield = Shield.load(shield, observation_space, action_space)
+        elif hasattr(shield, "check_spaces"):
+            shield.check_spaces(observation_space, action_space)
+    except SpaceMismatchError as error:
+        if hasattr(observation_space, "low"):
+            raise
+        hint = "give features=..., a function that turns an observation into an array of numbers"
+        raise SpaceMismatchError(f"{error}; {hint}") from None
+    if config is not None and config != getattr(shield, "config", config):
+        raise ValueError("config: a given shield brings its own settings, and these are different")
+    return shield

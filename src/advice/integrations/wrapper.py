@@ -1,0 +1,155 @@
+"""A shield around a Gymnasium environment."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from advice.config import ShieldConfig
+from advice.integrations.watch import Features, OutcomeRule, Watch
+from advice.types import Array, RateActions
+
+
+class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """Watches, fits its shield by itself, then guards every action: for any agent.
+
+    For ``config.construction_episodes`` episodes it only watches. Then it fits the shield (during
+    the last step of that episode) and guards from there on; while no unsafe, or no safe, step has
+    been seen it says so once, goes on unarmed and tries again after each episode. Each step's
+    ``info["shield"]`` says what was proposed and executed, whether the shield intervened, how many
+    neighbours of the proposal were safe, whether no safe action was found, the penalty that is due
+    (``config.intervention_penalty`` if it intervened, else 0) and whether the shield is armed.
+
+    Args:
+        env: any environment with Box or Discrete actions; its step may return six values, the
+            third being the cost.
+        shield: a shield or the path of a saved one; without it, a new one.
+        config: settings of a new shield.
+        rate_actions: ``rate_actions(obs, actions) -> values``, the agent's critic; may be set later
+            as an attribute. Without it the safe action nearest to the proposal is executed.
+        outcome: ``outcome(obs, action, reward, terminated, truncated, info) -> advice.Outcome``, in
+            place of what ``info`` says; ``obs`` is the observation the step led to. An
+            inconclusive first step of an episode still counts as safe.
+        features: turns an observation into an array of numbers; needed if observations are
+            dictionaries or the like.
+        max_violations: a safety budget. With the violation that spends it the episode is cut
+            (truncated), and the next step or reset raises :class:`advice.types.BudgetSpentError`.
+            An episode counts once, however many of its steps violate.
+        save_path: the shield is saved there when it is fitted, when the budget is spent and when
+            the environment is closed.
+        seed: of the new shield.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        shield: Any = None,
+        config: ShieldConfig | None = None,
+        rate_actions: RateActions | None = None,
+        outcome: OutcomeRule | None = None,
+        features: Features | None = None,
+        max_violations: int | None = None,
+        save_path: Path | str | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(env)
+        self.watch = Watch(
+            env.observation_space,
+            env.action_space,
+            shield=shield,
+            config=config,
+            rate_actions=rate_actions,
+            outcome=outcome,
+            features=features,
+            max_violations=max_violations,
+            save_path=save_path,
+            seed=seed,
+        )
+        self._obs: Any = None
+        self._seen: Array | None = None
+
+    @property
+    def shield(self) -> Any:
+        """The shield itself: ``armed``, ``k``, ``audit()``, ``explain(...)`` and the rest."""
+        return self.watch.shield
+
+    @property
+    def rate_actions(self) -> RateActions | None:
+        """The agent's opinion of actions, if it has one."""
+        return self.watch.rate_actions
+
+    @rate_actions.setter
+    def rate_actions(self, rate: RateActions | None) -> None:
+        self.watch.rate_actions = rate
+
+    @property
+    def violations(self) -> int:
+        """Episodes with a violation so far."""
+        return self.watch.violations
+
+    @property
+    def interventions(self) -> int:
+        """Steps on which another action than the proposed one was executed."""
+        return self.watch.interventions
+
+    @property
+    def budget_spent(self) -> bool:
+        """True once there have been ``max_violations``."""
+        return self.watch.budget_spent
+
+    def save(self, path: Path | str) -> None:
+        """Write the shield to a file that ``shield=path`` and ``Shield.load`` read."""
+        self.shield.save(path)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; one that was under way counts as ended."""
+        self.watch.check_budget()
+        self.watch.end_episode(0)
+        self._obs, info = self.env.reset(seed=seed, options=options)
+        self._seen = self.watch.look(self._obs)
+        return self._obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Execute ``action``, or what the shield puts in its place."""
+        self.watch.check_budget()
+        if self._seen is None:
+            raise gym.error.ResetNeeded("the episode is over or has not begun: call reset first")
+        proposed = copy.copy(action)
+        verdict = self.watch.guard(self._seen, self._obs, action)
+        report = self.watch.report(verdict, proposed)
+        obs, reward, terminated, truncated, info = five_values(self.env.step(verdict.action))
+        self.watch.step(0, self._seen, report["executed"], obs, reward, terminated, truncated, info)
+        truncated = truncated or (self.budget_spent and not terminated)
+        ended = terminated or truncated
+        self._obs, self._seen = obs, None if ended else self.watch.look(obs)
+        return obs, reward, terminated, truncated, {**info, "shield": report}
+
+    def close(self) -> None:
+        """Save the shield, if asked to, and close the environment."""
+        self.watch.save()
+        super().close()
+
+
+class CostInInfo(gym.Wrapper[Any, Any, Any, Any]):
+    """Makes a step of six values one of five, with the cost in ``info["cost"]``.
+
+    :class:`ShieldedEnv` does so by itself; vectors of environments need it around each.
+    """
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return five_values(self.env.step(action))
+
+
+def five_values(values: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    """(obs, reward[, cost], terminated, truncated, info) with the cost, if there, in ``info``."""
+    if len(values) == 5:
+        return tuple(values)
+    if len(values) != 6:
+        raise ValueError(f"step: expected five or six values, found {len(values)}")
+    obs, reward, cost, terminated, truncated, info = values
+    return obs, reward, terminated, truncated, {**info, "cost": cost}
