@@ -59,11 +59,13 @@ def curve(
     if length == 0:
         return None
     values = np.array([column[:length] for column in columns])
+    at = thinned(length)
     if metric.cumulative:
         series = np.cumsum(values, axis=1)
     else:
-        series = moving_average(values, smoothing(length))
-    at = thinned(length)
+        window = smoothing(length)
+        series = moving_average(values, window)
+        at = at[at >= window // 4]  # an average of the first few episodes is noise
     mean, error = mean_and_error(series[:, at])
     return Curve(name, label, at + 1.0, mean, error, len(runs))
 

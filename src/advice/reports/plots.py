@@ -52,6 +52,9 @@ def save(drawing: Drawing, folder: Path) -> str:
     """Write PNG, PDF and CSV; return the SVG for the page."""
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(RC | {"svg.hashsalt": drawing.name}):
+        # Find the layout once; every format would do it anew, and draw twice for it.
+        drawing.figure.draw_without_rendering()
+        drawing.figure.set_layout_engine("none")
         for ending, options in (
             ("png", {"dpi": 150}),
             ("pdf", {"metadata": {"CreationDate": None}}),
@@ -70,6 +73,8 @@ def as_inline_svg(svg: str, title: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     head, rest = svg.split(">", 1)
+    width = re.search(r' width="([\d.]+)pt"', head)
+    wide = float(width.group(1)) * 4 / 3 if width else 640.0  # points to CSS pixels
     head = _PHYSICAL_SIZE.sub("", head)
     referenced = set(re.findall(r"#([\w.-]+)", rest))
 
@@ -82,7 +87,8 @@ def as_inline_svg(svg: str, title: str) -> str:
     rest = _ID.sub(mark, rest).replace(INK, "currentColor")
     # The page brings its own fonts; sizes stay matplotlib's.
     rest = re.sub(r"(font: [^;\"]*px) [^;\"]*", r"\1 var(--font)", rest)
-    return f'{head} role="img" aria-label="{title}">{rest}'
+    style = f"max-width:{1.15 * wide:.0f}px"
+    return f'{head} style="{style}" role="img" aria-label="{title}">{rest}'
 
 
 def series_class(name: str) -> str:
@@ -180,10 +186,12 @@ def draw_k_history(name: str, title: str, caption: str, history: KHistory, part:
             label="violation",
         )
         top.set(title=title, ylabel="violation rate")
+        top.set_ylim(min(-0.2, shown.lower.min() - 0.05), max(0.6, shown.upper.max() + 0.05))
         bottom.step(x, shown.k, where="post", color=METHOD_K, linewidth=1.6)
         bottom.set(xlabel="episode", ylabel="K", xlim=(x[0], max(x[-1], x[0] + 1)))
-        bottom.set_ylim(shown.k.min() - 0.5, shown.k.max() + 0.5)
-        bottom.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        bottom.set_ylim(shown.k.min() - 0.6, shown.k.max() + 0.6)
+        bottom.set_yticks(range(int(shown.k.min()), int(shown.k.max()) + 1))
+        bottom.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         legend(figure, top, columns=4)
     rows = [(int(e), int(z), r, lo, up, int(k)) for e, z, r, lo, up, k in zip(*shown, strict=True)]
     header = ("episode", "violation", "mu_r", "lower", "upper", "k_after")

@@ -106,6 +106,6 @@ RC: dict[Any, Any] = {
     "axes.facecolor": "none",
     "legend.frameon": False,
     "svg.fonttype": "none",
-    "pdf.fonttype": 42,
+    "pdf.fonttype": 3,
     "path.simplify": True,
 }

@@ -43,7 +43,11 @@ def shown(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Estimate):
-        return shown(cell.value) + (f" ± {shown(cell.error)}" if math.isfinite(cell.error) else "")
+        if not (math.isfinite(cell.error) and cell.error > 0):
+            return shown(cell.value) + (" ± 0" if cell.error == 0 else "")
+        # Two digits of the error, and the mean to the same place.
+        places = max(0, 1 - math.floor(math.log10(cell.error)))
+        return f"{cell.value:.{places}f} ± {cell.error:.{places}f}"
     if isinstance(cell, Interval):
         return f"{shown(cell.value)} [{shown(cell.low)}, {shown(cell.high)}]"
     if not math.isfinite(cell):
