@@ -31,7 +31,7 @@ class Target(gym.Env[Any, Any]):
 
 
 class Corridor(gym.Env[Any, Any]):
-    """Walk right to the goal at 1; sideways lie cliffs at |y| > 0.5. Observation: position (x, y)."""
+    """Walk right to the goal at 1; sideways lie cliffs at |y| > 0.5. Observation: (x, y)."""
 
     observation_space = Box(-2, 2, (2,), np.float32)
     action_space = Box(-1, 1, (2,), np.float32)
@@ -64,3 +64,30 @@ class BrokenReward(Corridor):
         self._life += 1
         obs, reward, terminated, truncated, info = super().step(action)
         return obs, reward if self._life < 100 else float("nan"), terminated, truncated, info
+
+
+class Speeding(gym.Env[Any, Any]):
+    """A speed of 0.4 pays best, but each step beyond the observed speed limit costs 0.2.
+
+    The road is slippery, so that the expected cost rises smoothly with the action.
+    """
+
+    observation_space = Box(-1, 1, (1,), np.float32)
+    action_space = Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        speed = action[0] + self.np_random.normal(0, 0.3)
+        speeding = bool(speed > self._limit)
+        self._steps += 1
+        info = {"cost": 0.2 * speeding}
+        reward = -float((action[0] - 0.4) ** 2)
+        return self._observe(), reward, False, self._steps >= 10, info
+
+    def _observe(self) -> Any:
+        self._limit = self.np_random.uniform(-0.2, 0.2)
+        return np.array([self._limit], np.float32)

@@ -4,35 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from practice import SMALL, practise
 
 from advice.agents.agent import Agent
-from advice.config import AgentConfig, CSCConfig
 from advice.runs.methods import AGENTS
-from advice.types import Transition
-from tiny import Target
-
-SMALL = AgentConfig(
-    hidden_size=32,
-    batch_size=32,
-    noise_dt=0.5,
-    gamma=0.5,
-    # thousands of updates instead of millions: the safety critic must be as quick as the others
-    csc=CSCConfig(learning_rate=2e-3, gamma=0.5, conservative_weight=0.05),
-)
-
-
-def practise(agent: Agent, env: Target, episodes: int) -> None:
-    for episode in range(episodes):
-        obs, _ = env.reset(seed=episode)
-        agent.start_episode()
-        ended = False
-        while not ended:
-            action = agent.act(obs)
-            next_obs, reward, terminated, ended, _ = env.step(action)
-            agent.observe(Transition(obs, action, reward, 0.0, next_obs, terminated))
-            agent.learn()
-            obs = next_obs
-        agent.end_episode(0.0)
+from tiny import Speeding, Target
 
 
 def error(agent: Agent) -> float:
@@ -76,3 +52,26 @@ def test_a_restored_agent_goes_on_exactly(name: str) -> None:
         practise(agent, env, 3)
     for key, array in first.snapshot()[0].items():
         np.testing.assert_array_equal(array, second.snapshot()[0][key])
+
+
+@pytest.fixture(scope="module")
+def cost_of_ddpg() -> float:
+    """What the best paid behaviour costs."""
+    return final_cost("ddpg")
+
+
+def final_cost(name: str) -> float:
+    """The mean cost of the last fifty of 200 episodes where speeding pays."""
+    env = Speeding()
+    agent = AGENTS[name](env.observation_space, env.action_space, SMALL, seed=0)
+    return float(np.mean(practise(agent, env, 200)[-50:]))
+
+
+@pytest.mark.parametrize("name", ["ddpg-lag", "rcpo"])
+def test_multipliers_more_than_halve_the_cost(name: str, cost_of_ddpg: float) -> None:
+    assert cost_of_ddpg > 1.4  # most of the ten steps
+    assert final_cost(name) < cost_of_ddpg / 2
+
+
+def test_csc_fails_less(cost_of_ddpg: float) -> None:
+    assert final_cost("csc") < 0.75 * cost_of_ddpg

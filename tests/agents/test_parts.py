@@ -113,7 +113,7 @@ def test_one_update_moves_the_critic_down_its_gradient() -> None:
     critic = (*hidden, Layer(zero((4, 1)), zero(1)))
     state = agent.state._replace(critic=init_learner(critic, 1e-3))
     agent.observe(Transition(np.zeros(3), np.zeros(2), 1.0, 0.0, np.zeros(3), True))
-    after = agent.update(state, agent.replay.rows(0, 1), np.float32(0))
+    after = jax.jit(agent.update)(state, agent.replay.rows(0, 1), np.float32(0))
     # q = 0, y = 1: dL/db = -2, so Adam's first step adds the learning rate to the last bias
     np.testing.assert_allclose(after.critic.network[-1].bias, [1e-3], rtol=1e-4)
     np.testing.assert_allclose(after.critic.target[-1].bias, [1e-3 * 0.005], rtol=1e-4)

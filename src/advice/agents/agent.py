@@ -6,6 +6,7 @@ way it acts. Inside, actions live in [-1, 1]; outside, in the action space's own
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -45,7 +46,7 @@ class Agent(ABC):
             config.noise_shared,
         )
         self.state: Any = self.initial_state(jax.random.key(seed))
-        self._update = jax.jit(self.update, donate_argnums=0)
+        self._update = _compiled(type(self), config, self.obs_size, self.action_size)
         self._copies: dict[str, Any] = {}
 
     # ---- what a method defines
@@ -150,6 +151,14 @@ class Agent(ABC):
     def rating_critics(self) -> tuple[Network, ...]:
         """The networks whose least value rates a candidate for a shield."""
         return (self.weights("critic"),)
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(kind: type[Agent], config: AgentConfig, obs_size: int, action_size: int) -> Any:
+    """The jitted update, compiled once for all agents alike; settings and sizes are all it sees."""
+    blank = object.__new__(kind)
+    blank.config, blank.obs_size, blank.action_size = config, obs_size, action_size
+    return jax.jit(blank.update, donate_argnums=0)
 
 
 def _sizes(observation_space: Any, action_space: Any) -> tuple[int, Array, Array]:

@@ -1,0 +1,40 @@
+"""Settings and a bare loop with which agents learn tiny tasks in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advice.agents.agent import Agent
+from advice.config import AgentConfig, CSCConfig, MultiplierConfig
+from advice.types import Transition
+
+SMALL = AgentConfig(
+    hidden_size=32,
+    batch_size=32,
+    replay_capacity=4000,
+    noise_dt=0.5,
+    gamma=0.5,
+    # thousands of updates instead of millions: multipliers and the safety critic must be quicker
+    lagrangian=MultiplierConfig(learning_rate=0.05),
+    rcpo=MultiplierConfig(initial=0.0, learning_rate=0.05),
+    csc=CSCConfig(learning_rate=2e-3, gamma=0.5, conservative_weight=0.05),
+)
+
+
+def practise(agent: Agent, env: Any, episodes: int) -> list[float]:
+    """Train for some episodes; the cost of each."""
+    costs = []
+    for episode in range(episodes):
+        obs, _ = env.reset(seed=episode)
+        agent.start_episode()
+        total, ended = 0.0, False
+        while not ended:
+            action = agent.act(obs)
+            next_obs, reward, terminated, truncated, info = env.step(action)
+            cost = info.get("cost", 0.0)
+            agent.observe(Transition(obs, action, reward, cost, next_obs, terminated))
+            agent.learn()
+            obs, ended, total = next_obs, terminated or truncated, total + cost
+        agent.end_episode(total)
+        costs.append(total)
+    return costs
