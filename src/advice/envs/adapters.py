@@ -82,7 +82,7 @@ def _bounds(space: Any) -> tuple[Array, Array]:
 
 
 def _lidar_entries(env: Any) -> Array:
-    """Indices of the lidars in the flattened observation: its sensors stand in order of name."""
+    """Indices of the lidars in the flattened observation, which follows the list of sensors."""
     sensors = getattr(getattr(env.unwrapped, "task", None), "obs_info", None)
     if sensors is None:
         raise ValueError("lidar_only: expected a Safety Gymnasium environment with a sensor list")

@@ -93,8 +93,9 @@ def _add_floor_and_light(spec: Any) -> None:
         condim=CONTACT_DIMENSIONS,
         material="floor",
     )
-    sun = spec.worldbody.add_light(pos=(0.0, 0.0, 5.0), dir=(0.35, 0.25, -0.9))
-    sun.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+    # High up and without a cone, so that it shines everywhere alike.
+    sun = spec.worldbody.add_light(pos=(-7.0, -5.0, 18.0), dir=(0.35, 0.25, -0.9))
+    sun.cutoff, sun.exponent = 80.0, 0.0
     sun.diffuse, sun.specular = (0.45,) * 3, (0.1,) * 3
     spec.visual.headlight.ambient = (0.45, 0.45, 0.45)
     spec.visual.headlight.diffuse = (0.30, 0.30, 0.30)

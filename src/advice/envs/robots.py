@@ -53,7 +53,8 @@ def _add_wheel(spec: Any, car: Any, name: str, side: float) -> None:
     axle = (ends[0], 0.0, 0.0, ends[1], 0.0, 0.0)
     size = (WHEEL_RADIUS, 0.0, 0.0)
     _add_geom(wheel, name, mujoco.mjtGeom.mjGEOM_CYLINDER, size, DARK, fromto=axle)
-    motor = spec.add_actuator(
+    # An actuator is a motor unless told otherwise: the control is the torque.
+    spec.add_actuator(
         name=name,
         trntype=mujoco.mjtTrn.mjTRN_JOINT,
         target=name,
@@ -62,7 +63,6 @@ def _add_wheel(spec: Any, car: Any, name: str, side: float) -> None:
         forcelimited=True,
         forcerange=(-MOTOR_FORCE, MOTOR_FORCE),
     )
-    motor.set_to_motor()
 
 
 def _add_caster(car: Any) -> None:
