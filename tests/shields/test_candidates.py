@@ -55,4 +55,6 @@ def test_low_discrepancy_fills_the_square_more_evenly_than_chance():
 
 def test_low_discrepancy_in_one_dimension_is_the_golden_ratio():
     golden = (np.sqrt(5) - 1) / 2
-    np.testing.assert_allclose(low_discrepancy(3, 1)[:, 0], (0.5 + golden * np.array([1, 2, 3])) % 1)
+    np.testing.assert_allclose(
+        low_discrepancy(3, 1)[:, 0], (0.5 + golden * np.array([1, 2, 3])) % 1
+    )

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
 from advice.shields.encoder import SLOPE, EncoderWeights, Floats
+from advice.types import Array
 
 _BATCH_NORM_MEMORY = 0.95
 _BATCH_NORM_EPS = 1e-3
-_MAX_STEPS = 500  # gradient steps an epoch takes at most
+_STEPS = (250, 500)  # gradient steps an epoch takes at least and at most
+_NOISE = 2**25  # random bytes on the device at once
 _VALIDATION_PAIRS = 1024
 _MIN_IMPROVEMENT = 1e-4
 
@@ -44,26 +46,24 @@ class FitState(NamedTuple):
     norms: Params
     """Running mean and variance of the two batch norms."""
     optimiser: Any
-    key: Any
-
-
-class Data(NamedTuple):
-    """The features on the device, and where each class is."""
-
-    features: Any
-    """(N, d) scaled."""
-    safe: Any
-    """(S,) indices of the safe ones."""
-    unsafe: Any
-    """(U,) indices of the unsafe ones."""
 
 
 class Pairs(NamedTuple):
-    """Two features a row, and whether they are of one class."""
+    """Which features are compared, and whether they are of one class."""
 
     first: Any
+    """(..., B) row numbers."""
     second: Any
     similar: Any
+    """(..., B) 1 or 0."""
+
+
+class Batch(NamedTuple):
+    """The pairs of one gradient step and its dropout; stacked along a first axis for many steps."""
+
+    pairs: Pairs
+    noise: Any
+    """(2, 2 B, hidden) random bytes, for encoder and decoder."""
 
 
 def contrastive_loss(distance: Any, similar: Any, margin: float, form: str) -> Any:
@@ -94,21 +94,26 @@ def fit_autoencoder(
 
     Returns the folded encoder of the best epoch, the number of epochs and the best validation loss.
     """
-    train, rest = _data(features, safe, ~held_out), _data(features, safe, held_out)
-    validate_on = rest if min(len(rest.safe), len(rest.unsafe)) > 0 else train
-    key, pairs_key, start_key = jax.random.split(jax.random.key(seed), 3)
-    validation = _sample_pairs(pairs_key, validate_on, _VALIDATION_PAIRS)
-    state = _start(start_key, key, features.shape[1], config)
-    steps = min(_MAX_STEPS, -(-int((~held_out).sum()) // config.fit_batch_size))
+    rng = np.random.default_rng(seed)
+    train = _classes(safe, ~held_out)
+    rest = _classes(safe, held_out)
+    validation = sample_pairs(rng, *(rest if min(map(len, rest)) else train), _VALIDATION_PAIRS)
+    state = _start(jax.random.key(seed), features.shape[1], config)
+    rows = jnp.asarray(features)
+    steps, calls = _plan(int((~held_out).sum()), config)
 
     rate = config.learning_rate
     best_loss, best_state = np.inf, state
     stale = since_drop = epoch = 0
     for epoch in range(1, config.max_epochs + 1):
-        state, loss = _epoch(state, train, rate, steps, config)
-        validation_loss = float(_validation_loss(state, validation, config))
+        losses = []
+        for _ in range(calls):
+            state, loss = _descend(state, rows, _batches(rng, *train, steps, config), rate, config)
+            losses.append(float(loss))
+        validation_loss = float(_validation_loss(state, rows, validation, config))
         if progress is not None:
-            progress(FitProgress(epoch, config.max_epochs, float(loss), validation_loss, rate))
+            loss = float(np.mean(losses))
+            progress(FitProgress(epoch, config.max_epochs, loss, validation_loss, rate))
         if validation_loss < best_loss - _MIN_IMPROVEMENT:
             best_loss, best_state, stale, since_drop = validation_loss, state, 0, 0
             continue
@@ -120,42 +125,61 @@ def fit_autoencoder(
     return _fold(best_state, centre, reach), epoch, best_loss
 
 
-def _data(features: NDArray[np.float32], safe: NDArray[np.bool_], part: NDArray[np.bool_]) -> Data:
-    return Data(
-        jnp.asarray(features),
-        jnp.asarray(np.flatnonzero(safe & part)),
-        jnp.asarray(np.flatnonzero(~safe & part)),
-    )
+def sample_pairs(
+    rng: np.random.Generator, safe: NDArray[np.int64], unsafe: NDArray[np.int64], count: int
+) -> Pairs:
+    """Balanced pairs of rows: half of one class (as many safe as unsafe), half of both.
 
-
-def _sample_pairs(key: Any, data: Data, count: int) -> Pairs:
-    """Balanced pairs: a quarter safe-safe, a quarter unsafe-unsafe, half of one each."""
+    The expectation is that of all pairs of the paper's list, with its classes balanced.
+    """
     alike = count // 4
-    keys = jax.random.split(key, 4)
-    first_safe, second_safe = _two_of(keys[0], data.safe, alike)
-    first_unsafe, second_unsafe = _two_of(keys[1], data.unsafe, alike)
+    members = [_two_of(rng, safe, alike), _two_of(rng, unsafe, alike)]
     mixed = count - 2 * alike
-    one = jax.random.choice(keys[2], data.safe, (mixed,))
-    other = jax.random.choice(keys[3], data.unsafe, (mixed,))
-    first = jnp.concatenate([first_safe, first_unsafe, one])
-    second = jnp.concatenate([second_safe, second_unsafe, other])
-    similar = (jnp.arange(count) < 2 * alike).astype(jnp.float32)
-    return Pairs(data.features[first], data.features[second], similar)
+    members.append((rng.choice(safe, mixed), rng.choice(unsafe, mixed)))
+    first, second = (np.concatenate(x).astype(np.int32) for x in zip(*members, strict=True))
+    return Pairs(first, second, (np.arange(count) < 2 * alike).astype(np.float32))
 
 
-def _two_of(key: Any, members: Any, count: int) -> tuple[Any, Any]:
-    """Uniform ordered pairs of distinct members (of the one member, if there is just one)."""
-    first_key, step_key = jax.random.split(key)
-    first = jax.random.randint(first_key, (count,), 0, len(members))
-    step = jax.random.randint(step_key, (count,), 1, max(len(members), 2))
-    return members[first], members[(first + step) % len(members)]
+def _two_of(rng: np.random.Generator, rows: NDArray[np.int64], count: int) -> tuple[Array, Array]:
+    """Uniform ordered pairs of distinct rows (of the one row, if there is just one)."""
+    first = rng.integers(len(rows), size=count)
+    step = rng.integers(1, max(len(rows), 2), size=count)
+    return rows[first], rows[(first + step) % len(rows)]
 
 
-def _start(start_key: Any, key: Any, size: int, config: ShieldConfig) -> FitState:
+def _classes(
+    safe: NDArray[np.bool_], part: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row numbers of the safe and of the unsafe features in one part of the data."""
+    return np.flatnonzero(safe & part), np.flatnonzero(~safe & part)
+
+
+def _plan(features: int, config: ShieldConfig) -> tuple[int, int]:
+    """Gradient steps per call and calls per epoch: about one pair per feature, within bounds."""
+    steps = int(np.clip(-(-features // config.fit_batch_size), *_STEPS))
+    at_once = max(1, min(steps, _NOISE // (4 * config.fit_batch_size * config.hidden_size)))
+    return at_once, -(-steps // at_once)
+
+
+def _batches(
+    rng: np.random.Generator,
+    safe: NDArray[np.int64],
+    unsafe: NDArray[np.int64],
+    steps: int,
+    config: ShieldConfig,
+) -> Batch:
+    """``steps`` batches, each with its share of every kind of pair."""
+    pairs = sample_pairs(rng, safe, unsafe, steps * config.fit_batch_size)
+    shape = (steps, 2, 2 * config.fit_batch_size, config.hidden_size)
+    noise = np.frombuffer(rng.bytes(int(np.prod(shape))), np.uint8).reshape(shape)
+    return Batch(Pairs(*(np.ascontiguousarray(x.reshape(-1, steps).T) for x in pairs)), noise)
+
+
+def _start(key: Any, size: int, config: ShieldConfig) -> FitState:
     """Glorot-uniform weights, zero biases, unit batch norms."""
     widths = (size, config.hidden_size, config.latent_size, config.hidden_size, size)
     glorot = jax.nn.initializers.glorot_uniform()
-    keys = jax.random.split(start_key, 4)
+    keys = jax.random.split(key, 4)
     params: Params = {
         f"w{i}": glorot(keys[i], (widths[i], widths[i + 1]), jnp.float32) for i in range(4)
     }
@@ -167,7 +191,7 @@ def _start(start_key: Any, key: Any, size: int, config: ShieldConfig) -> FitStat
         part: (jnp.zeros(config.hidden_size), jnp.ones(config.hidden_size))
         for part in ("encoder", "decoder")
     }
-    return FitState(params, norms, _nadam().init(params), key)
+    return FitState(params, norms, _nadam().init(params))
 
 
 def _nadam() -> Any:
@@ -175,12 +199,12 @@ def _nadam() -> Any:
 
 
 def _hidden(
-    x: Any, part: str, layer: int, params: Params, norms: Params, key: Any, dropout: float
+    x: Any, part: str, layer: int, params: Params, norms: Params, noise: Any, config: ShieldConfig
 ) -> tuple[Any, Any]:
-    """Dense, LeakyReLU, batch norm, dropout; with no key, as in use. Also the new statistics."""
+    """Dense, LeakyReLU, batch norm, dropout; without noise, as in use. Also the new statistics."""
     h = jax.nn.leaky_relu(x @ params[f"w{layer}"] + params[f"b{layer}"], SLOPE)
-    mean, variance = norms[part]
-    if key is not None:
+    mean, variance = running = norms[part]
+    if noise is not None:
         batch_mean, batch_variance = h.mean(0), h.var(0)
         keep = _BATCH_NORM_MEMORY
         running = (
@@ -188,24 +212,23 @@ def _hidden(
             keep * variance + (1 - keep) * batch_variance,
         )
         mean, variance = batch_mean, batch_variance
-    else:
-        running = (mean, variance)
     h = (h - mean) * jax.lax.rsqrt(variance + _BATCH_NORM_EPS)
     h = h * params[f"{part}.scale"] + params[f"{part}.shift"]
-    if key is not None:
-        h = jnp.where(jax.random.bernoulli(key, 1 - dropout, h.shape), h / (1 - dropout), 0.0)
+    kept = round(256 * (1 - config.dropout))  # a unit is kept if its random byte is below this
+    if noise is not None and kept < 256:
+        h = jnp.where(noise < kept, h * (256 / kept), 0.0)
     return h, running
 
 
 def _loss(
-    params: Params, norms: Params, pairs: Pairs, key: Any, config: ShieldConfig
+    params: Params, norms: Params, rows: Any, pairs: Pairs, noise: Any, config: ShieldConfig
 ) -> tuple[Any, Params]:
-    """Two reconstruction losses plus the contrastive one; with a key, as in training."""
-    keys = (None, None) if key is None else jax.random.split(key)
-    x = jnp.concatenate([pairs.first, pairs.second])
-    h, encoder_norm = _hidden(x, "encoder", 0, params, norms, keys[0], config.dropout)
+    """Two reconstruction losses plus the contrastive one; with noise, as in training."""
+    x = rows[jnp.concatenate([pairs.first, pairs.second])]
+    encoder_noise, decoder_noise = (None, None) if noise is None else noise
+    h, encoder_norm = _hidden(x, "encoder", 0, params, norms, encoder_noise, config)
     z = h @ params["w1"] + params["b1"]
-    h, decoder_norm = _hidden(z, "decoder", 2, params, norms, keys[1], config.dropout)
+    h, decoder_norm = _hidden(z, "decoder", 2, params, norms, decoder_noise, config)
     y = h @ params["w3"] + params["b3"]
     # The mean over both members at once is half the sum of the two losses.
     reconstruction = 2.0 * jnp.mean((y - x) ** 2)
@@ -216,34 +239,32 @@ def _loss(
         config.reconstruction_weight * reconstruction
         + config.contrastive_weight * contrastive.mean()
     )
-    if key is not None:
+    if noise is not None:
         total += config.l2 * sum(jnp.sum(params[f"w{i}"] ** 2) for i in range(4))
     return total, {"encoder": encoder_norm, "decoder": decoder_norm}
 
 
-@functools.partial(jax.jit, static_argnames=("steps", "config"))
-def _epoch(
-    state: FitState, data: Data, rate: float, steps: int, config: ShieldConfig
+@functools.partial(jax.jit, static_argnames="config")
+def _descend(
+    state: FitState, rows: Any, batches: Batch, rate: float, config: ShieldConfig
 ) -> tuple[FitState, Any]:
-    """``steps`` gradient steps on freshly sampled pairs; the mean loss beside the new state."""
+    """One gradient step per batch; the mean loss beside the new state."""
 
-    def step(state: FitState, _: None) -> tuple[FitState, Any]:
-        key, pairs_key, dropout_key = jax.random.split(state.key, 3)
-        pairs = _sample_pairs(pairs_key, data, config.fit_batch_size)
+    def step(state: FitState, batch: Batch) -> tuple[FitState, Any]:
         (loss, norms), gradient = jax.value_and_grad(_loss, has_aux=True)(
-            state.params, state.norms, pairs, dropout_key, config
+            state.params, state.norms, rows, batch.pairs, batch.noise, config
         )
         update, optimiser = _nadam().update(gradient, state.optimiser)
         params = jax.tree.map(lambda p, u: p - rate * u, state.params, update)
-        return FitState(params, norms, optimiser, key), loss
+        return FitState(params, norms, optimiser), loss
 
-    state, losses = jax.lax.scan(step, state, None, length=steps)
+    state, losses = jax.lax.scan(step, state, batches)
     return state, losses.mean()
 
 
 @functools.partial(jax.jit, static_argnames="config")
-def _validation_loss(state: FitState, pairs: Pairs, config: ShieldConfig) -> Any:
-    return _loss(state.params, state.norms, pairs, None, config)[0]
+def _validation_loss(state: FitState, rows: Any, pairs: Pairs, config: ShieldConfig) -> Any:
+    return _loss(state.params, state.norms, rows, pairs, None, config)[0]
 
 
 def _fold(state: FitState, centre: Floats, reach: Floats) -> EncoderWeights:

@@ -192,6 +192,6 @@ def scaling(space: Space, columns: Array) -> tuple[NDArray[np.float64], NDArray[
     low, high = np.quantile(seen, [0.025, 0.975], axis=0)
     reach = np.where(high > low, high - low, np.ptp(seen, axis=0)) / 2
     bounded = space.bounded
-    centre[bounded] = ((space.low + space.high) / 2)[bounded]
-    reach[bounded] = ((space.high - space.low) / 2)[bounded]
-    return centre, np.where(reach > 0, reach, 1.0)
+    low, high = space.low[bounded], space.high[bounded]
+    centre[bounded], reach[bounded] = (low + high) / 2, (high - low) / 2
+    return centre, np.where(reach > 1e-9, reach, 1.0)

@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from conftest import ACTIONS, OBSERVATIONS, SMALL, copy, is_safe, watch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from advice import Outcome, Shield, ShieldConfig
+from advice.shields.shield import NoShield, PostShield
+from advice.types import NotFittedError, OneClassError, SpaceMismatchError
+
+OBS = np.array([0.5, 0, 0, 0], np.float32)
+ACTION = np.array([0.5, 0.0], np.float32)
+finite = st.floats(-1e6, 1e6, width=32)
+
+
+def same(one, two) -> bool:
+    return (
+        np.asarray(one.action).tobytes() == np.asarray(two.action).tobytes()
+        and one[1:5] == two[1:5]
+    )
+
+
+def test_it_tells_safe_from_unsafe_and_replaces_by_something_safe(fitted, queries):
+    right = changed = before = after = 0
+    for obs, action in zip(*queries, strict=True):
+        verdict = fitted.guard(obs, action)
+        truth = is_safe(obs, action[0])
+        right += truth == (verdict.safe_neighbours >= fitted.k)
+        if verdict.intervened:
+            changed += 1
+            before += truth
+            after += is_safe(obs, verdict.action[0])
+            assert verdict.candidates == 121
+            assert verdict.action.dtype == np.float32
+            assert ACTIONS.contains(verdict.action)
+            again = fitted.guard(obs, verdict.action)
+            assert again.safe_neighbours >= fitted.k
+    assert right / 300 > 0.85
+    assert changed > 50
+    assert before / changed < 0.3
+    assert after / changed > 0.65
+
+
+def test_discrete_actions(fitted_discrete):
+    rng = np.random.default_rng(0)
+    seen = []
+    for _ in range(100):
+        obs = rng.uniform(-1, 1, 4).astype(np.float32)
+        verdict = fitted_discrete.guard(obs, 0)
+        if verdict.intervened:
+            seen.append(is_safe(obs, float(verdict.action) - 1.0))
+            assert isinstance(verdict.action, np.int64)
+            assert verdict.candidates == 3
+        else:
+            assert verdict.action == 0
+    assert len(seen) > 20
+    assert np.mean(seen) > 0.75
+
+
+def test_endorsed_actions_come_back_themselves(fitted):
+    obs = np.array([1, 0, 0, 0], np.float32)
+    action = np.array([1.0, -0.0], np.float32)
+    verdict = fitted.guard(obs, action)
+    assert verdict == (action, False, 5, False, 0, None, None)
+    assert verdict.action is action
+    as_list = [1.0, 0.0]
+    assert fitted.guard(obs.tolist(), as_list).action is as_list
+
+
+@settings(max_examples=60, deadline=None)
+@given(hnp.arrays(np.float32, 4, elements=finite), hnp.arrays(np.float32, 2, elements=finite))
+def test_a_verdict_always_makes_sense(fitted, obs, action):
+    verdict = fitted.guard(obs, action, details=True)
+    endorsed = verdict.safe_neighbours >= fitted.k
+    assert verdict.neighbours.shape == verdict.distances.shape == (5,)
+    assert (np.diff(verdict.distances) >= 0).all()
+    assert not (endorsed and (verdict.intervened or verdict.no_safe_action))
+    if not endorsed:
+        assert verdict.intervened != verdict.no_safe_action
+    if not verdict.intervened:
+        assert verdict.action is action
+    assert same(verdict, fitted.guard(obs, action))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 2**32 - 1), st.booleans())
+def test_a_batch_equals_the_loop(fitted, rows, seed, rated):
+    rng = np.random.default_rng(seed)
+    obs = (rng.normal(size=(rows, 4)) * 10 ** rng.uniform(-1, 3)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (rows, 2)).astype(np.float32)
+    rate = (lambda o, a: a[:, 1] * o[0]) if rated else None
+    batch = fitted.guard_batch(obs, actions, rate, details=True)
+    for o, a, verdict in zip(obs, actions, batch, strict=True):
+        single = fitted.guard(o, a, rate, details=True)
+        assert same(single, verdict)
+        np.testing.assert_array_equal(single.neighbours, verdict.neighbours)
+        np.testing.assert_array_equal(single.distances, verdict.distances)
+
+
+def test_a_batch_of_discrete_actions(fitted_discrete):
+    rng = np.random.default_rng(0)
+    obs, actions = rng.uniform(-1, 1, (50, 4)), rng.integers(0, 3, 50)
+    batch = fitted_discrete.guard_batch(obs, actions)
+    assert all(
+        same(fitted_discrete.guard(o, a), v) for o, a, v in zip(obs, actions, batch, strict=True)
+    )
+
+
+def refused(fitted, queries) -> tuple[np.ndarray, np.ndarray]:
+    """A situation in which the shield intervenes."""
+    return next((o, a) for o, a in zip(*queries, strict=True) if fitted.guard(o, a).intervened)
+
+
+def test_the_agent_chooses_among_the_safe_ones_only(fitted, queries):
+    obs, action = refused(fitted, queries)
+    asked = []
+
+    def rate(given_obs, actions):
+        asked.append((given_obs, actions))
+        return actions[:, 1] - actions[:, 0]
+
+    verdict = fitted.guard(obs, action, rate)
+    ((given_obs, offered),) = asked
+    assert given_obs is obs
+    assert len(offered) < 121
+    assert all(fitted.guard(obs, a).safe_neighbours >= fitted.k for a in offered)
+    best = offered[np.argmax(offered[:, 1] - offered[:, 0])]
+    np.testing.assert_array_equal(verdict.action, best)
+    nearest = offered[np.argmin(np.square(offered.astype(float) - action).sum(1))]
+    np.testing.assert_array_equal(fitted.guard(obs, action).action, nearest)
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (lambda o, a: np.full(len(a), np.nan), "found .* NaN"),
+        (lambda o, a: np.zeros((len(a), 1)), "expected .* values, one per action, found shape"),
+        (lambda o, a: 0.0, "found shape"),
+    ],
+)
+def test_a_senseless_rating_is_refused(fitted, queries, rate, message):
+    obs, action = refused(fitted, queries)
+    with pytest.raises(ValueError, match=message):
+        fitted.guard(obs, action, rate)
+
+
+def test_fallbacks_when_nothing_is_safe(fitted):
+    """Far on the unsafe side no push helps."""
+    obs = np.array([-8, 0, 0, 0], np.float32)
+    verdict = fitted.guard(obs, ACTION)
+    assert verdict == (ACTION, False, verdict.safe_neighbours, True, 121, None, None)
+    assert verdict.action is ACTION
+    cautious = copy(fitted, dataclasses.replace(SMALL, fallback="least-risk"))
+    verdict = cautious.guard(obs, ACTION)
+    assert verdict.intervened
+    assert verdict.no_safe_action
+    judge = cautious._judge
+    considered = judge.consider(cautious._feature(obs, ACTION))
+    most = considered.safe_neighbours.max()
+    clearance = [
+        min(d for d, i in zip(row_d, row_i, strict=True) if not judge.safe[i])
+        for row_d, row_i in zip(*considered.nearest[::-1], strict=True)
+    ]
+    best = max(
+        (c, -i)
+        for i, (c, v) in enumerate(zip(clearance, considered.safe_neighbours, strict=True))
+        if v == most
+    )
+    np.testing.assert_array_equal(verdict.action, considered.actions[-best[1]])
+
+
+def test_few_features_vote_by_share():
+    shield = Shield(OBSERVATIONS, ACTIONS, SMALL)
+    shield.record(np.full(4, 0.9), np.ones(2), Outcome.SAFE)
+    shield.record(np.full(4, -0.9), -np.ones(2), Outcome.UNSAFE)
+    shield.fit()
+    assert shield.guard(np.full(4, 0.9), np.ones(2)).safe_neighbours == 1
+    assert shield._judge.required(4) == 2  # ceil(4 * 2 / 5)
+    assert "nothing could be held out" in str(shield.audit())
+
+
+BAD = [
+    (np.full(4, np.nan), ACTION, "observation: expected finite numbers, found nan"),
+    (np.array([np.inf, 0, 0, 0]), ACTION, "observation: expected finite numbers, found inf"),
+    (OBS, np.array([0, -np.inf]), "action: expected finite numbers, found -inf"),
+    (np.zeros(5), ACTION, r"observation: expected shape \(4,\), found \(5,\)"),
+    (np.zeros((1, 4)), ACTION, r"observation: expected shape \(4,\), found \(1, 4\)"),
+    (OBS, np.zeros(3), r"action: expected shape \(2,\), found \(3,\)"),
+    (OBS, 0.5, r"action: expected shape \(2,\), found \(\)"),
+    (OBS.astype(complex), ACTION, "observation: expected numbers .*found dtype complex"),
+    (np.array(["a"] * 4), ACTION, "observation: expected numbers .*found dtype <U1"),
+    (OBS, [None, None], "action: expected numbers .*found dtype object"),
+    (OBS > 0, ACTION, "observation: expected numbers .*found dtype bool"),
+]
+
+
+@pytest.mark.parametrize(("obs", "action", "message"), BAD)
+def test_bad_input_is_named_and_changes_nothing(fitted, obs, action, message):
+    shield = copy(fitted, dataclasses.replace(SMALL, keep_learning=True))
+    before = shield.snapshot()
+    for call in (
+        lambda: shield.guard(obs, action),
+        lambda: shield.record(obs, action, Outcome.SAFE),
+        lambda: shield.explain(obs, action),
+        lambda: shield.guard_batch(np.stack([OBS, OBS]) if obs is OBS else [obs], [action]),
+    ):
+        with pytest.raises(ValueError, match=r"expected"):
+            call()
+    with pytest.raises(ValueError, match=message):
+        shield.guard(obs, action)
+    after = shield.snapshot()
+    assert after[1] == before[1]
+    assert all(np.array_equal(x, before[0][name]) for name, x in after[0].items())
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [(3, "found 3"), (-1, "found -1"), (1.0, "found 1.0"), ([1], "found"), (True, "found True")],
+)
+def test_bad_discrete_actions(fitted_discrete, action, message):
+    with pytest.raises(ValueError, match=message):
+        fitted_discrete.guard(OBS, action)
+
+
+def test_bad_batches(fitted):
+    for obs, actions, message in (
+        (np.zeros((0, 4)), np.zeros((0, 2)), "batch of at least one"),
+        (np.zeros((3, 4)), np.zeros((2, 2)), "found 2 and 3"),
+        (np.zeros((3, 5)), np.zeros((3, 2)), r"expected shape \(3, 4\), found \(3, 5\)"),
+        (np.zeros((3, 4)), np.full((3, 2), np.nan), "action: expected finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fitted.guard_batch(obs, actions)
+
+
+def test_guard_before_fit_and_fit_with_one_class():
+    shield = Shield(OBSERVATIONS, ACTIONS, SMALL)
+    with pytest.raises(NotFittedError, match="fit first"):
+        shield.guard(OBS, ACTION)
+    for _ in range(3):
+        shield.record(OBS, ACTION, Outcome.SAFE)
+    with pytest.raises(OneClassError, match="found 3 safe and 0 unsafe"):
+        shield.fit()
+    assert not shield.armed
+    assert shield.guard_batch.__self__ is shield
+    with pytest.raises(ValueError, match="7 is not a valid Outcome"):
+        shield.record(OBS, ACTION, 7)
+
+
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        (Dict({}), ACTIONS),
+        (Discrete(3), ACTIONS),
+        (OBSERVATIONS, MultiDiscrete([2, 2])),
+        (OBSERVATIONS, None),
+    ],
+)
+def test_unsupported_spaces(observation, action):
+    with pytest.raises(SpaceMismatchError, match="expected a Box"):
+        Shield(observation, action)
+
+
+def test_unbounded_and_shaped_spaces_are_scaled_from_the_data():
+    space = Box(-np.inf, np.inf, (2, 2), np.float64)
+    shield = Shield(space, Box(-np.inf, np.inf, (1,), np.float64), SMALL, seed=1)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        obs = rng.normal(size=(2, 2)) * [[1000, 1], [1, 1e-3]] + 50
+        shield.record(obs, rng.normal(size=1), Outcome(int(obs[0, 0] > 50)))
+        shield.end_episode(False)
+    shield.fit()
+    weights = shield._judge.encoder.weights
+    np.testing.assert_allclose(weights.reach[:4], [2000, 2, 2, 2e-3], rtol=0.3)
+    verdict = shield.guard(np.full((2, 2), 50.0) - [[2000, 0], [0, 0]], np.zeros(1))
+    assert verdict.safe_neighbours < 3
+    assert np.isfinite(shield._judge.candidates.fixed).all()
+
+
+def test_wants_fit_after_the_construction_episodes_until_fitted():
+    shield = Shield(OBSERVATIONS, ACTIONS, dataclasses.replace(SMALL, construction_episodes=100))
+    watch(shield, 99)
+    assert not shield.wants_fit
+    watch(shield, 1)
+    assert shield.wants_fit
+    summary = shield.fit()
+    assert shield.armed
+    assert not shield.wants_fit
+    assert summary.features == 200
+    assert summary.held_out == pytest.approx(40, abs=4)
+
+
+def test_k_follows_violations_once_armed(fitted):
+    shield = copy(fitted)
+    assert shield.k == 4
+    shield.end_episode(True)
+    assert shield.k == 5
+    fixed = copy(fitted, dataclasses.replace(SMALL, k_rule="fixed"))
+    fixed.end_episode(True)
+    assert fixed.k == 4
+
+
+def test_keep_learning_adds_neighbours_without_a_refit(fitted, queries):
+    obs, action = refused(fitted, queries)
+    frozen, learning = copy(fitted), copy(fitted, dataclasses.replace(SMALL, keep_learning=True))
+    for shield in (frozen, learning):
+        for _ in range(5):
+            shield.record(obs, action, Outcome.SAFE)
+    assert same(frozen.guard(obs, action), fitted.guard(obs, action))
+    assert learning.guard(obs, action).safe_neighbours == 5
+    learning.end_episode(False)
+    assert learning.guard(obs, action).safe_neighbours == 5
+    assert len(learning._judge.neighbours) == len(fitted._judge.neighbours) + 5
+
+
+def test_what_the_full_store_drops_leaves_the_memory():
+    config = dataclasses.replace(SMALL, keep_learning=True, capacity_per_class=30)
+    shield = Shield(OBSERVATIONS, ACTIONS, config)
+    watch(shield, 60)
+    shield.fit()
+    watch(shield, 60, seed=1)
+    assert len(shield._judge.neighbours) == 60
+    assert sorted(shield._judge.serials) == sorted(shield._store.all()[2])
+
+
+def test_a_fit_that_is_broken_off_leaves_the_shield_as_it_was():
+    shield = Shield(OBSERVATIONS, ACTIONS, SMALL)
+    watch(shield, 20)
+    before = shield.snapshot()[1]
+
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shield.fit(stop)
+    assert shield.snapshot()[1] == before
+
+
+def test_no_shield_endorses_everything():
+    def use(shield: PostShield) -> None:
+        assert not shield.armed
+        assert not shield.wants_fit
+        shield.record(OBS, ACTION, Outcome.UNSAFE)
+        shield.fit()
+        assert shield.guard(OBS, ACTION).action is ACTION
+        shield.end_episode(True)
+        shield.restore(*shield.snapshot())
+
+    use(NoShield())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"k": 6}, "k: expected 1 to 5, found 6"),
+        ({"k_rule": "sometimes"}, "expected one of inclusive-down"),
+        ({"hidden_size": 0}, "hidden_size: expected 1 to inf, found 0"),
+        ({"dropout": 1.0}, "dropout: expected 0 to 0.99"),
+        ({"margin": "wide"}, "margin: expected float, found 'wide'"),
+        ({"keep_learning": 1}, "keep_learning: expected bool, found 1"),
+        ({"l2": float("nan")}, "l2: expected 0"),
+    ],
+)
+def test_senseless_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ShieldConfig(**settings)
