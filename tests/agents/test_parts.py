@@ -122,7 +122,12 @@ def test_one_update_moves_the_critic_down_its_gradient() -> None:
 @pytest.mark.parametrize("through", [False, True])
 def test_terminal_mask(through: bool) -> None:
     """With a critic that always says 1 and reward 0, y is 0 at a crash unless it bootstraps."""
-    agent = DDPG(OBS, ACT, AgentConfig(batch_size=1, bootstrap_through_terminal=through), seed=0)
+    agent = DDPG(
+        OBS,
+        ACT,
+        AgentConfig(hidden_size=4, batch_size=1, bootstrap_through_terminal=through),
+        seed=0,
+    )
     one = jax.tree.map(jnp.zeros_like, agent.state.critic.network)
     one = (*one[:-1], Layer(one[-1].weight, jnp.ones(1)))
     state = agent.state._replace(critic=init_learner(one, 1e-3))

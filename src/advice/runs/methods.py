@@ -58,12 +58,13 @@ SHIELDS: dict[str, Callable[[Any, Any, TrainConfig], PostShield]] = {
 
 
 def find_method(name: str) -> Method:
-    """The row called ``name``, or the composition that ``agent+shield`` spells."""
+    """The row called ``name``, or what ``agent+shield`` spells (an agent alone has no shield)."""
     if name in METHODS:
         return METHODS[name]
     agent, plus, shield = name.partition("+")
-    if plus and agent in AGENTS and shield in SHIELDS:
-        return Method(agent, shield, f"{agent} behind the {shield} shield")
+    shield = shield if plus else "none"
+    if agent in AGENTS and shield in SHIELDS:
+        return Method(agent, shield, f"{agent} with shield {shield}")
     known = [*METHODS, *(f"{agent}+{shield}" for agent in AGENTS for shield in SHIELDS)]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
