@@ -21,7 +21,7 @@ DOORS = {
     "agents": set(),
     "shields": set(),
     "runs": {"envs", "agents", "shields"},
-    "reports": {"runs.records"},
+    "reports": {"runs.records", "runs.replay", "Shield"},
     "integrations": {"shields"},
 }
 

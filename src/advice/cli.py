@@ -40,6 +40,10 @@ COMMANDS = {
         "what a run or a shield file holds, with the shield's audit",
         True,
     ),
+    "report": Command(
+        options.Report, commands.report, "one page of figures, tables and claims", True
+    ),
+    "replay": Command(options.Replay, commands.replay, "play one recorded episode again", True),
     "check-env": Command(
         options.CheckEnv, commands.check_env, "would shielding work in this environment?"
     ),

@@ -16,6 +16,8 @@ from advice.options import (
     Evaluate,
     Inspect,
     Methods,
+    Replay,
+    Report,
     Tasks,
     Train,
 )
@@ -87,6 +89,45 @@ def inspect(options: Inspect) -> int:
     shield = Shield.load(shield_file)
     say(str(shield))
     say(str(shield.audit()))
+    return 0
+
+
+def report(options: Report) -> int:
+    from advice.reports.page import write_report
+
+    made = write_report(options.runs, options.out, options.any_version, say)
+    for item in made.collection.left_out:
+        say(f"left out {item.path}: {item.why}")
+    for task in made.collection.tasks:
+        for line in task.missing:
+            say(f"{task.task}: {line}")
+    for claim in made.claims:
+        say(claim.sentence)
+    say(f"report: {made.page}")
+    return 0
+
+
+def replay(options: Replay) -> int:
+    from advice.reports.replay_page import judged_in_words, write_replay
+
+    if (options.episode is not None) + options.worst + options.first_violation > 1:
+        raise AdviceError("choose one of --episode N, --worst and --first-violation")
+    made = write_replay(
+        options.run,
+        options.out,
+        ("first-violation" if options.first_violation else "worst")
+        if options.episode is None
+        else options.episode,
+        options.video,
+        options.counterfactual,
+        options.horizon,
+    )
+    say(f"episode {made.episode}, {made.interventions} interventions")
+    if made.judged is not None:
+        say(f"needed within {options.horizon} steps: {judged_in_words(made.judged)}")
+    if options.video:
+        say(f"video: {options.video}")
+    say(f"replay: {made.page}")
     return 0
 
 

@@ -103,6 +103,40 @@ class Bench(TrainConfig):
 
 
 @dataclass(frozen=True)
+class Report:
+    """Turn folders of runs into one page: curves, tables, claims, and each figure as a file."""
+
+    runs: tuple[Path, ...]
+    """Folders with runs below them, finished or not."""
+    out: Path = Path("report")
+    """Where index.html, figures/ and tables/ go."""
+    any_version: bool = False
+    """Compare runs of different code versions too (the page says so)."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Simulate one recorded episode again, exactly, and write a page to play it step by step."""
+
+    run: Path
+    """The run's folder."""
+    episode: int | None = None
+    """The episode's number, from 1."""
+    worst: bool = False
+    """The episode that cost most and, of those, earned least (this one if none is named)."""
+    first_violation: bool = False
+    """The first episode with a violation."""
+    out: Path = Path("replay.html")
+    """The page to write."""
+    video: Path | None = None
+    """Also film the episode to this mp4 file."""
+    counterfactual: bool = False
+    """At each intervention, also try the vetoed action: was the intervention needed?"""
+    horizon: int = 10
+    """Steps for which a vetoed action is held."""
+
+
+@dataclass(frozen=True)
 class Tasks:
     """List the tasks."""
 

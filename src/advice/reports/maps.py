@@ -122,13 +122,13 @@ def draw_trajectories(
                     for step, (a, b) in enumerate(zip(x, y, strict=True))
                 ]
         marks = [
-            Line2D([], [], color=INK, marker=mark, linestyle=line, markersize=5, label=label)
-            for mark, line, label in (
-                ("o", "", "start"),
-                ("*", "", "success"),
-                ("X", "", "violation"),
-                ("s", "", "time is up"),
-                ("", "-", "shield stepped in"),
+            Line2D([], [], color=INK, marker=mark, linestyle="", markersize=5, label=label)
+            for mark, label in (
+                ("o", "start"),
+                ("*", "success"),
+                ("X", "violation"),
+                ("s", "time is up"),
+                ("_", "shield stepped in"),
             )
         ]
         figure.legend(handles=marks, loc="outside lower center", ncols=5, handletextpad=0.2)
@@ -192,7 +192,7 @@ def draw_arena(axes: Any, replay: Replay, bound: float) -> None:
 def draw_interventions(
     name: str, title: str, caption: str, replays: Sequence[Replay]
 ) -> Drawing | None:
-    """Where the shield stepped in: in the arena, and where the nearest obstacle was from the car."""
+    """Where the shield stepped in: in the arena, and where the nearest obstacle was then."""
     rows = [row for replay in replays for row in intervention_places(replay)]
     if not rows:
         return None
@@ -224,7 +224,7 @@ def draw_interventions(
 
 
 def intervention_places(replay: Replay) -> list[tuple[Cell, ...]]:
-    """Per intervention: episode, the car's place, and the nearest obstacle to its right and ahead."""
+    """Per intervention: episode, the car's place, the nearest obstacle to its right and ahead."""
     if replay.poses is None:
         return []
     kinds = ("cubes", "pillars", "buttons", "hazards")

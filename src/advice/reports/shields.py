@@ -144,8 +144,8 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
             f"{task.task}: the theorems' quantities",
             ("quantity", "value"),
             diagnostics,
-            "Diagnostics, not guarantees: the bounds assume Gaussian noise around a margin. Compare "
-            "them with the counted rates of the audit.",
+            "Diagnostics, not guarantees: the bounds assume Gaussian noise around a margin. "
+            "Compare them with the counted rates of the audit.",
         )
     )
 
@@ -162,7 +162,7 @@ def _k_distance(run: Run) -> float:
 
 
 def _delta_q(run: Run, replays: Sequence[Replay]) -> float:
-    """Mean Q(s, proposed) - Q(s, executed) over interventions, by the critic as training left it."""
+    """Mean Q(s, proposed) - Q(s, executed) over interventions, by the run's last critic."""
     rate = final_critic(run.folder) if replays else None
     if rate is None:
         return float("nan")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,7 +103,7 @@ def play(trained: Trained, seed: int, frames: list[Array] | None = None) -> Eval
         violated = violated or signals.violation or signals.cost > 0
         succeeded = succeeded or signals.success
         if frames is not None:
-            frames.append(_bordered(env.render(), verdict.intervened))
+            frames.append(bordered(env.render(), verdict.intervened))
     return Evaluation(steps, total, cost, violated, succeeded, interventions + agent.vetoes)
 
 
@@ -111,10 +112,14 @@ def write_video(path: Path, frames: list[Array], fps: int = 25) -> None:
     import imageio.v2 as imageio
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    imageio.mimwrite(path, frames, fps=fps, codec="libx264", macro_block_size=16)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        # JAX warns of any fork; the child that this one makes becomes ffmpeg at once.
+        warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
+        imageio.mimwrite(path, frames, fps=fps, codec="libx264", macro_block_size=16)  # type: ignore[arg-type]
 
 
-def _bordered(frame: Array, red: bool, width: int = 6) -> Array:
+def bordered(frame: Array, red: bool, width: int = 6) -> Array:
+    """A copy of the frame, with a red border if asked for."""
     frame = np.array(frame)
     if red:
         for edge in (frame[:width], frame[-width:], frame[:, :width], frame[:, -width:]):

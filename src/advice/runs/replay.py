@@ -101,7 +101,7 @@ def resimulate(folder: RunFolder, episode: int) -> Replay:
 
 def film(folder: RunFolder, episode: int) -> list[Array]:
     """The episode's frames from above; a red border where the shield stepped in."""
-    from advice.runs.evaluate import _bordered
+    from advice.runs.evaluate import bordered
 
     executed, proposed = read_actions(folder, episode)
     config = folder.read_config()
@@ -111,7 +111,7 @@ def film(folder: RunFolder, episode: int) -> list[Array]:
         env.reset(seed=episode_seed(config.seed, episode))
         for action, wanted in zip(executed, proposed, strict=True):
             env.step(_as_action(env, action))
-            frames.append(_bordered(env.render(), bool((action != wanted).any())))
+            frames.append(bordered(env.render(), bool((action != wanted).any())))
     finally:
         env.close()
     return frames
@@ -209,9 +209,9 @@ def _check(folder: RunFolder, replay: Replay, ended: bool) -> None:
     expected = (record.episode_return, record.violation, record.success)
     if not ended or found != expected:
         raise AdviceError(
-            f"{folder.path}: episode {record.episode} cannot be repeated: expected return, violation "
-            f"and success {expected}, found {found}. The code, MuJoCo or the machine may differ from "
-            "the one that made the run (see its config.json)"
+            f"{folder.path}: episode {record.episode} cannot be repeated: expected return, "
+            f"violation and success {expected}, found {found}. The code, MuJoCo or the machine may "
+            "differ from the one that made the run (see its config.json)"
         )
 
 

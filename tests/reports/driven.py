@@ -1,0 +1,87 @@
+"""A short run on a real task: straight driving behind a real shield, recorded as training does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from advice import Shield
+from advice.config import EnvConfig, ShieldConfig, TrainConfig
+from advice.runs.loop import episode_seed, make_environment
+from advice.runs.records import RecordWriter, RunFolder
+from advice.shields.labels import label
+from advice.shields.signals import read_signals
+from advice.types import EpisodeRecord, Verdict
+
+SHIELD = ShieldConfig(construction_episodes=12, hidden_size=16, max_epochs=8)
+
+
+def drive(root: Path, method: str = "advice", episodes: int = 20) -> RunFolder:
+    """Drive forwards with a random bend until something happens; fit the shield on the way."""
+    config = TrainConfig(
+        task="semi-random-goal",
+        method=method,
+        episodes=episodes,
+        shield=SHIELD,
+        env=EnvConfig(max_episode_steps=60),
+    )
+    folder = RunFolder.of(root, config)
+    folder.path.mkdir(parents=True)
+    folder.write_config(config)
+    env = make_environment(config)
+    shield = Shield(env.observation_space, env.action_space, config.shield, config.seed)
+    writer = RecordWriter(folder, 2, 0, 0)
+    generator = np.random.default_rng(3)
+    total = 0
+    for number in range(1, episodes + 1):
+        obs, _ = env.reset(seed=episode_seed(config.seed, number))
+        drift = generator.uniform(0.6, 1.0, 2)
+        steps = interventions = no_safe = 0
+        earned = cost = 0.0
+        violated = succeeded = ended = False
+        while not ended:
+            noisy = drift + generator.normal(0, 0.2, 2)
+            proposed = np.clip(noisy, -1, 1).astype(np.float32)
+            verdict = Verdict(proposed, False, 0, False)
+            if shield.armed:
+                verdict = shield.guard(obs, proposed)
+            seen, reward, terminated, truncated, info = env.step(verdict.action)
+            signals = read_signals(info, terminated, truncated)
+            outcome = label(first=steps == 0, **signals._asdict())
+            shield.record(obs, verdict.action, outcome)
+            writer.step(np.asarray(verdict.action), proposed)
+            obs, ended = seen, terminated or truncated
+            steps += 1
+            earned += float(reward)
+            cost += signals.cost
+            violated |= signals.violation
+            succeeded |= signals.success
+            interventions += verdict.intervened
+            no_safe += verdict.no_safe_action
+        total += steps
+        k = shield.k if shield.armed else 0
+        shield.end_episode(violated)
+        if method == "advice" and shield.wants_fit:
+            shield.fit()
+        writer.episode(
+            EpisodeRecord(
+                number,
+                steps,
+                total,
+                earned,
+                cost,
+                violated,
+                succeeded,
+                interventions,
+                no_safe,
+                k,
+                0.0,
+                0.01,
+            )
+        )
+    writer.close()
+    env.close()
+    if shield.armed:
+        shield.save(folder.shield_file)
+    return folder

@@ -1,0 +1,230 @@
+"""Which runs belong together, which are a study, which are left out and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up import PROVENANCE, write_grid, write_run
+
+from advice.config import AgentConfig, EnvConfig, ShieldConfig, TrainConfig
+from advice.reports.claims import compare
+from advice.reports.collect import Collection, collect
+from advice.reports.curves import BY_NAME, curve, k_history, thinned
+from advice.runs.records import COLUMNS
+from advice.types import AdviceError
+
+BASE = TrainConfig(
+    task="randomised-goal", episodes=120, shield=ShieldConfig(construction_episodes=60)
+)
+
+
+def reasons(found: Collection) -> str:
+    return "\n".join(f"{item.path.name}: {item.why}" for item in found.left_out)
+
+
+def test_a_grid_is_one_comparison(tmp_path: Path) -> None:
+    write_grid(tmp_path, seeds=range(2))
+    found = collect([tmp_path])
+    (task,) = found.tasks
+    assert list(task.methods) == ["ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice"]
+    assert all(len(runs) == 2 for runs in task.methods.values())
+    assert (task.activation, task.missing, found.left_out) == (60, [], [])
+
+
+def test_an_empty_folder_says_so(tmp_path: Path) -> None:
+    with pytest.raises(AdviceError, match="found none"):
+        collect([tmp_path])
+    with pytest.raises(AdviceError, match="no such folder"):
+        collect([tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda text: text.replace(",return,", ",reward,", 1), "expected the columns"),
+        (lambda text: text + "121,half a\n", "line 122"),
+        (lambda text: text.replace("\n7,", "\n8,", 1), "expected episode 7, found 8"),
+        (lambda text: text.splitlines()[0] + "\n", "no episodes yet"),
+        (lambda text: re.sub(r"(\n5,\d+,\d+),[^,]+", r"\1,nan", text), "line 6 has a number"),
+        (lambda text: "\0\1garbage", "expected the columns"),
+    ],
+)
+def test_a_broken_csv_is_left_out(tmp_path: Path, damage: object, why: str) -> None:
+    broken = write_grid(tmp_path, methods=("ddpg",), seeds=range(3))[1]
+    text = broken.episodes_file.read_text()
+    broken.episodes_file.write_text(damage(text))  # type: ignore[operator]
+    found = collect([tmp_path])
+    assert [run.config.seed for run in found.tasks[0].methods["ddpg"]] == [0, 2]
+    assert why in reasons(found)
+
+
+def test_a_half_written_last_line_is_no_damage(tmp_path: Path) -> None:
+    (run,) = write_grid(tmp_path, methods=("ddpg",), seeds=[0])
+    with open(run.episodes_file, "a") as stream:
+        stream.write("121,50")
+    assert len(collect([tmp_path]).tasks[0].methods["ddpg"][0].table) == 120
+
+
+def test_broken_settings_are_left_out(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, methods=("ddpg",), seeds=range(4))
+    runs[0].config_file.write_text("{")
+    runs[1].config_file.write_text('{"config": {"colour": 1}, "provenance": {}}')
+    runs[2].config_file.unlink()
+    found = collect([tmp_path])
+    assert len(found.left_out) == 3
+    assert "as JSON" in reasons(found)
+    assert "has no setting 'colour'" in reasons(found)
+    assert "config.json is missing" in reasons(found)
+
+
+def test_other_settings_are_never_mixed(tmp_path: Path) -> None:
+    write_grid(tmp_path, methods=("ddpg", "advice"))
+    odd = dataclasses.replace(BASE, method="ddpg", seed=9, agent=AgentConfig(gamma=0.9))
+    write_run(tmp_path / "odd", odd)
+    short = dataclasses.replace(BASE, method="advice", seed=9, episodes=70)
+    write_run(tmp_path / "short", short)
+    found = collect([tmp_path])
+    assert all(run.config.seed < 9 for runs in found.tasks[0].methods.values() for run in runs)
+    assert "agent.gamma is 0.9, elsewhere 0.95" in reasons(found)
+    assert "episodes is 70, elsewhere 120" in reasons(found)
+
+
+def test_other_code_is_never_mixed_silently(tmp_path: Path) -> None:
+    write_grid(tmp_path, methods=("ddpg",))
+    other = PROVENANCE | {"commit": "f" * 40 + "+"}
+    write_run(tmp_path / "new", dataclasses.replace(BASE, method="ddpg", seed=9), None, other)
+    found = collect([tmp_path])
+    assert len(found.tasks[0].methods["ddpg"]) == 3
+    assert "another code version: 0.1.0 at ffffffffff+" in reasons(found)
+    mixed = collect([tmp_path], any_version=True)
+    assert len(mixed.tasks[0].methods["ddpg"]) == 4
+    assert "several code versions are mixed" in mixed.notes[0]
+
+
+def test_the_same_run_counts_once(tmp_path: Path) -> None:
+    write_grid(tmp_path / "a", methods=("ddpg",), seeds=[0])
+    write_grid(tmp_path / "b", methods=("ddpg",), seeds=[0])
+    found = collect([tmp_path / "a", tmp_path, tmp_path / "b"])
+    assert len(found.tasks[0].methods["ddpg"]) == 1
+    assert "the same run as" in reasons(found)
+
+
+def test_studies_are_recognised_by_their_settings(tmp_path: Path) -> None:
+    write_grid(tmp_path / "core")
+    shield = BASE.shield
+    for name, config in {
+        "k": dataclasses.replace(BASE, shield=dataclasses.replace(shield, k=3, k_rule="fixed")),
+        "e": dataclasses.replace(
+            BASE, episodes=90, shield=dataclasses.replace(shield, construction_episodes=30)
+        ),
+        "w": dataclasses.replace(BASE, shield=dataclasses.replace(shield, distant_window=10)),
+        "t": dataclasses.replace(BASE, method="ddpg", env=EnvConfig(max_episode_steps=2000)),
+        "p": dataclasses.replace(BASE, shield_from="elsewhere", episodes=60),
+    }.items():
+        write_run(tmp_path / name, config)
+    found = collect([tmp_path])
+    assert found.left_out == []
+    labels = {name: variants[0].label for name, variants in found.tasks[0].studies.items()}
+    assert labels == {
+        "fixed-k": "K = 3",
+        "activation": "E = 30",
+        "windows": "h_r = 3, h_d = 10",
+        "steps": "T = 2000",
+        "transfer": "pre-trained",
+    }
+    assert len(found.tasks[0].methods["advice"]) == 3
+
+
+def test_an_unfinished_grid_says_what_is_missing(tmp_path: Path) -> None:
+    write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
+    write_run(tmp_path, dataclasses.replace(BASE, method="advice", seed=2), episodes=45)
+    (task,) = collect([tmp_path]).tasks
+    assert "no runs of DDPG-Lag, RCPO, Tabular shield, CSC" in task.missing
+    assert "DDPG: no seed 2" in task.missing
+    assert "ADVICE: seed 2 is unfinished (45 of 120 episodes)" in task.missing
+    found = curve("advice", "ADVICE", task.methods["advice"], BY_NAME["violations"])
+    assert found is not None
+    assert found.seeds == 2  # means are over the finished ones
+    assert found.episodes[-1] == 120
+
+
+def test_curves_by_hand(tmp_path: Path) -> None:
+    for seed, crashes in ((0, "0110"), (1, "0001")):
+        run = write_run(
+            tmp_path, TrainConfig(task="t", method="ddpg", seed=seed, episodes=4), episodes=4
+        )
+        rows = [
+            f"{i},5,{5 * i},1.0,0.2,{c},0,0,0,0,0.0,1.0" for i, c in enumerate(crashes, start=1)
+        ]
+        run.episodes_file.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+    runs = collect([tmp_path]).tasks[0].methods["ddpg"]
+    full = curve("ddpg", "DDPG", runs, BY_NAME["violations"])
+    assert full is not None
+    assert full.mean.tolist() == [0, 0.5, 1, 1.5]  # totals 0 1 2 2 and 0 0 0 1
+    assert full.error == pytest.approx([0, 0.5, 1, 0.5])
+    later = curve("ddpg", "DDPG", runs, BY_NAME["violations"], 2)
+    assert later is not None
+    assert later.episodes.tolist() == [1, 2]  # counted from zero
+    assert later.mean.tolist() == [0.5, 1]  # totals 1 1 and 0 1
+
+
+def test_thinning_keeps_the_end() -> None:
+    assert thinned(3).tolist() == [0, 1, 2]
+    assert len(thinned(2000)) == 200
+    assert thinned(2000)[-1] == 1999
+    assert thinned(1007)[-1] == 1006
+
+
+def test_k_history_explains_every_move_of_k(tmp_path: Path) -> None:
+    """Where mu_r is above the upper threshold K rises, at or below the lower one it falls."""
+    write_grid(tmp_path, methods=("advice",), seeds=[1], episodes=400, construction=50)
+    run = collect([tmp_path]).tasks[0].methods["advice"][0]
+    history = k_history(run)
+    assert history is not None
+    assert history.episodes[0] == 51
+    before = np.concatenate(([4], history.k[:-1]))[:-1]
+    after = history.k[:-1]
+    recent, lower, upper = history.recent[:-1], history.lower[:-1], history.upper[:-1]
+    expected = np.where(
+        recent > upper + 1e-9,
+        np.minimum(before + 1, 5),
+        np.where(recent <= lower + 1e-9, np.maximum(before - 1, 3), before),
+    )
+    assert (after == expected).all()
+    assert len(np.unique(after)) > 1
+
+
+def test_the_headline_is_computed() -> None:
+    totals = {
+        "ddpg": dict(enumerate([100.0, 110, 90, 105, 95])),
+        "rcpo": dict(enumerate([50.0, 55, 45, 52, 48])),
+        "advice": dict(enumerate([20.0, 25, 15, 22, 18])),
+    }
+    claim = compare("T", totals)
+    assert claim.holds
+    assert claim.sentence.startswith(
+        "ADVICE: 60 % fewer violations than the best other method (RCPO) on T, 95 % interval "
+    )
+    assert claim.sentence.endswith(", 5 seeds.")
+    worse = compare("T", {"advice": totals["ddpg"], "rcpo": totals["rcpo"]})
+    assert "100 % more violations" in worse.sentence
+    assert not worse.holds
+    same = compare("T", {"advice": totals["rcpo"], "ddpg": totals["rcpo"]})
+    assert "no difference can be claimed" in same.sentence
+
+
+def test_too_few_seeds_claim_nothing() -> None:
+    few = {"advice": {0: 1.0, 1: 2.0}, "ddpg": {0: 50.0, 1: 60.0, 2: 70.0}}
+    claim = compare("T", few)
+    assert "too few seeds to claim anything" in claim.sentence
+    assert not claim.holds
+    three = {"advice": {i: 1.0 + i for i in range(3)}, "ddpg": {i: 50.0 + i for i in range(3)}}
+    assert "preliminary" in compare("T", three).sentence
+    assert "no run of ADVICE" in compare("T", {"ddpg": {0: 1.0}}).sentence
+    assert "no other method" in compare("T", {"advice": {0: 1.0}}).sentence
+    none = {"advice": dict.fromkeys(range(3), 0.0), "ddpg": dict.fromkeys(range(3), 0.0)}
+    assert "had none" in compare("T", none).sentence

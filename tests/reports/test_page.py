@@ -1,0 +1,171 @@
+"""The report on disk: figures equal their CSV, tables come in both kinds, nothing from outside."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import html
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up import write_grid, write_run
+
+from advice.config import EnvConfig, ShieldConfig, TrainConfig
+from advice.reports.collect import collect, read_run
+from advice.reports.curves import BY_NAME, curve, k_history
+from advice.reports.page import Report, write_report
+from advice.reports.plots import Drawing, draw_curves, draw_k_history, save
+from advice.reports.statistics import Interval
+from advice.reports.style import METHOD_COLOURS, method_looks, method_order
+from advice.reports.summaries import k_table, summary_table
+from advice.reports.tables import Estimate, Table, as_latex, write_table
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A report of a small grid with studies, an unfinished run, a broken one and a stranger."""
+    root = tmp_path_factory.mktemp("grid")
+    write_grid(root / "core", methods=("ddpg", "rcpo", "advice"))
+    write_grid(root / "core", ("constrained-randomised-goal",), ("ddpg", "advice"), range(2))
+    base = TrainConfig(
+        task="randomised-goal", episodes=120, shield=ShieldConfig(construction_episodes=60)
+    )
+    for k in (3, 5):
+        fixed = dataclasses.replace(base.shield, k=k, k_rule="fixed")
+        write_run(root / f"k-{k}", dataclasses.replace(base, shield=fixed))
+    early = dataclasses.replace(base.shield, construction_episodes=30)
+    write_run(root / "early", dataclasses.replace(base, episodes=90, shield=early))
+    long = dataclasses.replace(base, method="ddpg", env=EnvConfig(max_episode_steps=2000))
+    write_run(root / "long", long)
+    write_run(root / "core", dataclasses.replace(base, method="rcpo", seed=7), episodes=20)
+    broken = write_run(root / "core", dataclasses.replace(base, method="csc", seed=1))
+    broken.episodes_file.write_text("<b>not a table</b>")
+    return write_report([root], root / "report")
+
+
+def test_the_page_is_complete_and_self_contained(made: Report) -> None:
+    text = made.page.read_text()
+    for metric in ("return", "violations", "successes", "violation-rate", "interventions"):
+        for phase in ("full", "after"):
+            assert f'id="figure-randomised-goal-{metric}-{phase}"' in text
+    assert 'id="figure-constrained-randomised-goal-cost-after"' in text
+    assert 'id="figure-randomised-goal-cost-after"' not in text
+    for part in ("k-history", "fixed-k-violations", "activation-violation-rate", "steps-return"):
+        assert f'id="figure-randomised-goal-{part}"' in text
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", text)
+    assert "@import" not in text
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+
+
+def test_every_figure_and_table_is_a_file_too(made: Report) -> None:
+    text, folder = made.page.read_text(), made.page.parent
+    figures = re.findall(r'<figure id="figure-([^"]+)"', text)
+    tables = re.findall(r'<table id="table-([^"]+)"', text)
+    assert len(figures) > 20
+    assert len(tables) > 8
+    for name in figures:
+        assert all(
+            (folder / "figures" / f"{name}.{e}").stat().st_size for e in ("png", "pdf", "csv")
+        )
+    for name in tables:
+        assert all((folder / "tables" / f"{name}.{e}").stat().st_size for e in ("csv", "tex"))
+
+
+def test_the_page_says_what_is_missing_and_left_out(made: Report) -> None:
+    text = html.unescape(made.page.read_text())
+    assert "RCPO: seed 7 is unfinished (20 of 120 episodes)" in text
+    assert "too few seeds to claim anything" in text  # two seeds on the constrained task
+    assert "preliminary" in text  # three on the other
+    assert "expected the columns" in text
+    assert "<b>not a table" not in text
+
+
+def test_what_is_written_is_what_was_recorded(made: Report) -> None:
+    path = made.page.parent / "figures" / "randomised-goal-violations-after.csv"
+    with open(path) as stream:
+        written = [row for row in csv.DictReader(stream) if row["series"] == "ADVICE"]
+    (task,) = (task for task in made.collection.tasks if task.task == "randomised-goal")
+    runs = task.methods["advice"]
+    totals = np.array([np.cumsum(run.column("violation")[60:]) for run in runs])
+    assert [int(row["episode"]) for row in written] == list(range(1, 61))
+    assert [float(row["mean"]) for row in written] == totals.mean(axis=0).tolist()
+    errors = totals.std(axis=0, ddof=1) / np.sqrt(3)
+    assert [float(row["standard_error"]) for row in written] == pytest.approx(errors.tolist())
+
+
+def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
+    write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
+    methods = collect([tmp_path]).tasks[0].methods
+    curves = [c for m, r in methods.items() if (c := curve(m, m, r, BY_NAME["return"]))]
+    drawing = draw_curves("x", "x", "x", curves, method_looks(methods), "episode")
+    rows = drawn_and_written(drawing, tmp_path / "figures")
+    for line in drawing.figure.axes[0].lines:
+        mine = [row for row in rows if row["series"] == line.get_label()]
+        assert [float(row["mean"]) for row in mine] == np.asarray(line.get_ydata()).tolist()
+        assert [float(row["episode"]) for row in mine] == np.asarray(line.get_xdata()).tolist()
+    history = k_history(methods["advice"][0])
+    assert history is not None
+    drawing = draw_k_history("k", "k", "k", history, slice(None))
+    rows = drawn_and_written(drawing, tmp_path / "figures")
+    upper, lower, recent = (
+        np.asarray(line.get_ydata()) for line in drawing.figure.axes[0].lines[:3]
+    )
+    for name, drawn in (("upper", upper), ("lower", lower), ("mu_r", recent)):
+        assert [float(row[name]) for row in rows] == drawn.tolist()
+
+
+def drawn_and_written(drawing: Drawing, folder: Path) -> list[dict[str, str]]:
+    save(drawing, folder)
+    with open(folder / f"{drawing.name}.csv") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_the_same_runs_give_the_same_figure(tmp_path: Path) -> None:
+    (run,) = write_grid(tmp_path / "runs", methods=("advice",), seeds=[0])
+    history = k_history(read_run(run))
+    assert history is not None
+    drawings = [draw_k_history("k", "k", "k", history, slice(None)) for _ in range(2)]
+    first, second = (save(d, tmp_path / str(i)) for i, d in enumerate(drawings))
+    assert first == second
+    for ending in ("png", "pdf"):
+        assert len({(tmp_path / i / f"k.{ending}").read_bytes() for i in "01"}) == 1
+
+
+def test_methods_look_the_same_everywhere() -> None:
+    looks = method_looks(["advice", "ddpg", "rcpo+advice"])
+    assert looks["advice"].colour == METHOD_COLOURS["advice"]
+    assert len({look.colour for look in looks.values()}) == 3
+    assert method_looks(["rcpo+advice"])["rcpo+advice"] == looks["rcpo+advice"]
+    assert method_order(["advice", "rcpo+advice", "csc", "ddpg"])[0] == "ddpg"
+    assert method_order(["advice", "rcpo+advice", "csc", "ddpg"])[-1] == "advice"
+
+
+def test_tables_as_csv_and_latex(tmp_path: Path) -> None:
+    rows = [["a_b & 5 %", Estimate(12.345, 0.678), Interval(1.5, 1.0, 2.0), 3]]
+    table = Table("t", "Title", ("name", "mean", "ratio", "n"), rows)
+    write_table(table, tmp_path)
+    with open(tmp_path / "t.csv") as stream:
+        header, cells = list(csv.reader(stream))
+    assert header[1:3] == ["mean (mean)", "mean (standard error)"]
+    assert cells == ["a_b & 5 %", "12.345", "0.678", "1.5", "1.0", "2.0", "3"]
+    assert table.text == [["a_b & 5 %", "12.35 ± 0.68", "1.5 [1, 2]", "3"]]
+    latex = as_latex(table)
+    assert r"a\_b \& 5 \% & 12.35 $\pm$ 0.68 & 1.5 [1, 2] & 3 \\" in latex
+    assert latex.count(r"\toprule") == 1
+
+
+def test_summary_and_k_tables_by_hand(tmp_path: Path) -> None:
+    write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
+    (task,) = collect([tmp_path]).tasks
+    row = dict(zip(summary_table(task).header, summary_table(task).rows[1], strict=True))
+    counts = [run.column("violation")[60:].sum() for run in task.methods["advice"]]
+    assert row["violations"] == pytest.approx((np.mean(counts), abs(counts[0] - counts[1]) / 2))
+    table = k_table(task, [])
+    assert table is not None
+    changes = [np.count_nonzero(np.diff(run.column("k")[60:])) for run in task.methods["advice"]]
+    found = dict(zip(table.header, table.rows[0], strict=True))
+    by_hand = (np.mean(changes), abs(changes[0] - changes[1]) / 2)
+    assert found["changes of K"] == pytest.approx(by_hand)

@@ -1,0 +1,149 @@
+"""Episodes come back bit for bit, or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from driven import SHIELD, drive
+
+from advice import Shield
+from advice.reports.page import write_report
+from advice.reports.replay_page import judged_in_words, write_replay
+from advice.runs.loop import episode_seed, make_environment
+from advice.runs.records import RunFolder
+from advice.runs.replay import Counterfactual, choose_episode, counterfactuals, resimulate
+from advice.types import AdviceError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return drive(tmp_path_factory.mktemp("driven"))
+
+
+@pytest.fixture(scope="module")
+def busy(run: RunFolder) -> int:
+    """An episode with interventions."""
+    return max(run.read_episodes(), key=lambda record: record.interventions).episode
+
+
+def test_every_episode_comes_back_as_recorded(run: RunFolder) -> None:
+    for record in run.read_episodes():
+        replay = resimulate(run, record.episode)
+        assert len(replay.executed) == record.steps
+        assert sum(replay.rewards.tolist()) == record.episode_return
+        assert replay.intervened.sum() == record.interventions
+        assert replay.observations.shape == (record.steps + 1, 32)
+
+
+def test_the_shield_judges_again_as_it_did(run: RunFolder, busy: int) -> None:
+    """Resimulated observations are exact: the shield refuses the very same proposals."""
+    replay = resimulate(run, busy)
+    shield = Shield.load(run.shield_file)
+    needed = replay.record.k
+    refused = [
+        shield.guard(obs, action).safe_neighbours < needed
+        for obs, action in zip(replay.observations[:-1], replay.proposed, strict=True)
+    ]
+    assert sum(refused) == replay.record.interventions + replay.record.no_safe_action
+    assert all(np.array(refused)[replay.intervened])
+
+
+def test_another_ending_is_an_error(run: RunFolder, tmp_path: Path) -> None:
+    other = RunFolder(tmp_path / "copy")
+    shutil.copytree(run.path, other.path)
+    actions = np.fromfile(other.actions_file, "<f4")
+    actions[:40] = -actions[:40]
+    actions.tofile(other.actions_file)
+    with pytest.raises(AdviceError, match="cannot be repeated"):
+        resimulate(other, 1)
+
+
+def test_choosing_an_episode(run: RunFolder) -> None:
+    records = run.read_episodes()
+    first = next(record.episode for record in records if record.violation)
+    assert choose_episode(run, "first-violation") == first
+    worst = records[choose_episode(run, "worst") - 1]
+    assert worst.violation
+    assert worst.episode_return == min(r.episode_return for r in records if r.violation)
+    assert choose_episode(run, "last") == len(records)
+    with pytest.raises(AdviceError, match="from 1 to 20, found 21"):
+        choose_episode(run, 21)
+    with pytest.raises(AdviceError, match="found 0"):
+        choose_episode(run, 0)
+
+
+def test_counterfactuals_restore_the_state(run: RunFolder, busy: int) -> None:
+    """Each is what one gets by driving there anew and holding the vetoed action."""
+    replay, horizon = resimulate(run, busy), 15
+    judged = counterfactuals(run, busy, horizon)
+    assert [item.step for item in judged] == np.flatnonzero(replay.intervened).tolist()
+    config = run.read_config()
+    for item in judged[:: max(1, len(judged) // 6)]:
+        env = make_environment(config)
+        env.reset(seed=episode_seed(config.seed, busy))
+        for action in replay.executed[: item.step]:
+            env.step(action)
+        harm = 0
+        for step in range(1, horizon + 1):
+            _, _, terminated, truncated, info = env.step(replay.proposed[item.step])
+            if info["violation"]:
+                harm = step
+            if terminated or truncated:
+                break
+        assert item.harm_after == harm
+        assert item.needed == (harm > 0)
+    with pytest.raises(AdviceError, match="at least 1 step"):
+        counterfactuals(run, busy, 0)
+
+
+def test_counterfactuals_in_words() -> None:
+    judged = [
+        Counterfactual(0, True, 3, False),
+        Counterfactual(1, True, 2, True),
+        Counterfactual(2, False, 0, False),
+    ]
+    assert judged_in_words(judged) == "2 of 3 interventions, of which 1 did not prevent it"
+    assert judged_in_words([]) == "0 of 0 interventions"
+
+
+def test_the_page_holds_the_episode(run: RunFolder, busy: int, tmp_path: Path) -> None:
+    made = write_replay(run.path, tmp_path / "replay.html", busy, counterfactual=True, horizon=5)
+    text = made.page.read_text()
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert found
+    data = json.loads(found.group(1))
+    steps = run.read_episodes()[busy - 1].steps
+    shapes = {name: tuple(packed["shape"]) for name, packed in data["arrays"].items()}
+    assert shapes["poses"] == (steps + 1, 3)
+    assert shapes["votes"] == shapes["ratings"] == (steps, 121)
+    assert shapes["neighbours"] == (steps, SHIELD.k_max, 2)
+    assert len(data["counterfactuals"]) == made.interventions
+    assert data["lidars"] == ["target", "cubes"]
+    assert not re.search(r"(src|href)=[\"']?https?:", text)
+
+
+def test_a_run_without_a_shield_shows_what_there_is(tmp_path: Path) -> None:
+    plain = drive(tmp_path, method="ddpg", episodes=2)
+    made = write_replay(plain.path, tmp_path / "replay.html", 1, video=tmp_path / "film.mp4")
+    text = made.page.read_text()
+    assert 'id="arena"' in text
+    assert 'id="latent"' not in text
+    assert "no fitted shield" in text
+    assert (tmp_path / "film.mp4").stat().st_size > 1000
+
+
+def test_a_report_shows_the_shield_and_the_ways(run: RunFolder, tmp_path: Path) -> None:
+    drive(run.path.parents[2], method="ddpg")
+    report = write_report([run.path.parents[2]], tmp_path)
+    text = report.page.read_text()
+    for name in ("latent", "interventions", "trajectories"):
+        assert f'id="figure-semi-random-goal-{name}"' in text
+        for ending in ("png", "pdf", "csv"):
+            assert (tmp_path / "figures" / f"semi-random-goal-{name}.{ending}").exists()
+    assert 'id="table-semi-random-goal-audit"' in text
+    assert "Theorem 2" in (tmp_path / "tables" / "semi-random-goal-diagnostics.csv").read_text()
