@@ -59,22 +59,22 @@ def record(path: str, episodes: int, steps: int) -> None:
 
 
 def speed(steps: int, resets: int) -> None:
-    """Seconds per step and per reset."""
+    """Medians of the seconds per step and per reset."""
     env = safety_gymnasium.make("SafetyCarGoal1-v0")
     env.reset(seed=0)
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, 2))
-    spent = 0.0
+    step, reset = [], []
     for action in actions:
         start = time.perf_counter()
         *_, terminated, truncated, _ = env.step(action)
-        spent += time.perf_counter() - start
+        step.append(time.perf_counter() - start)
         if terminated or truncated:
             env.reset()
-    start = time.perf_counter()
     for _ in range(resets):
+        start = time.perf_counter()
         env.reset()
-    reset = (time.perf_counter() - start) / resets
-    print(json.dumps({"step": spent / steps, "reset": reset}))
+        reset.append(time.perf_counter() - start)
+    print(json.dumps({"step": float(np.median(step)), "reset": float(np.median(reset))}))
 
 
 if __name__ == "__main__":

@@ -78,14 +78,7 @@ def test_turning_the_car_by_whole_bins_turns_the_reading(xy, bins):
 
 @given(objects, objects)
 def test_lidars_of_two_kinds_are_the_two_lidars(first, second):
-    both = lidars(
-        HERE,
-        UPRIGHT,
-        np.concatenate((first, second)),
-        np.repeat([0, 16], [len(first), len(second)]),
-        2,
-        16,
-        3.0,
-    )
+    seen = [(x, y, 0) for x, y in first.tolist()] + [(x, y, 16) for x, y in second.tolist()]
+    both = lidars(HERE, UPRIGHT, seen, 2, 16, 3.0)
     alone = [pseudo_lidar(HERE, UPRIGHT, xy) for xy in (first, second)]
     np.testing.assert_array_equal(both, np.concatenate(alone))

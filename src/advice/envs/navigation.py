@@ -93,7 +93,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         if not self._placed:
             raise gymnasium.error.ResetNeeded("expected reset() before the first step()")
         distance_before = self._target_distance()
-        np.minimum(np.maximum(control, -1.0), 1.0, out=self._control)
+        left, right = control.tolist()
+        self._control[:] = min(max(left, -1.0), 1.0), min(max(right, -1.0), 1.0)
         mujoco.mj_step(self.model, self.data, PHYSICS_STEPS)
         self._steps += 1
         if self._warnings.number.any():
@@ -227,7 +228,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             kind: [int(self.model.body(f"{kind}{i}").mocapid[0]) for i in range(count)]
             for kind, count in self._counts.items()
         }
-        self._meaning = np.zeros(self.model.ngeom, dtype=np.int64)
+        self._meaning = [0] * self.model.ngeom
         for kind in _SOLID:
             for i in range(self._counts.get(kind, 0)):
                 self._meaning[self.model.geom(f"{kind}{i}").id] = _HARMFUL
@@ -242,10 +243,6 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             low, high = np.append(low, -_VELOCITY_BOUND), np.append(high, _VELOCITY_BOUND)
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
-        # Objects stand in one array, kind after kind: where does the lidar of each begin?
-        self._first_bin = np.repeat(
-            np.arange(len(kinds)) * bins, [self.task.count(kind) for kind in kinds]
-        )
 
     # --------------------------------------------------------------------------------- layouts
 
@@ -313,12 +310,16 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             self._meaning[geom] = _RIGHT_BUTTON if right else _HARMFUL
             self.model.geom_rgba[geom] = COLOURS["right button" if right else "buttons"]
         layout = self.layout
-        self._target = layout["circle" if self._circle else "goal"][0]
-        self._target_x, self._target_y = float(self._target[0]), float(self._target[1])
-        seen = {**layout, "target": self._target[None]}
-        empty = np.empty((0, 2))
-        self._seen = np.concatenate([seen.get(kind, empty) for kind in self.task.observed])
-        self._hazards = layout.get("hazards", empty)
+        layout["target"] = layout["circle" if self._circle else "goal"]
+        ((self._target_x, self._target_y),) = layout["target"].tolist()
+        self._hazards = layout["hazards"].tolist() if self.task.hazards else []
+        # What the lidars see: x, y, and where the lidar of that kind begins.
+        self._seen = [
+            (x, y, i * self.task.lidar_bins)
+            for i, kind in enumerate(self.task.observed)
+            if kind in layout
+            for x, y in layout[kind].tolist()
+        ]
 
     # ------------------------------------------------------------------- what the car perceives
 
@@ -333,7 +334,6 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             self._car_pos,
             self._car_mat,
             self._seen,
-            self._first_bin,
             self._kinds,
             task.lidar_bins,
             task.lidar_range,
@@ -341,8 +341,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         if self._observe_velocity:
             linear, mat = self._car_qvel[:3], self._car_mat
             velocity = (-mat[:, 1] @ linear, mat[:, 0] @ linear, self._car_qvel[5])
-            seen = np.append(seen, np.clip(velocity, -_VELOCITY_BOUND, _VELOCITY_BOUND))
-        return seen.astype(np.float32)
+            seen += np.clip(velocity, -_VELOCITY_BOUND, _VELOCITY_BOUND).tolist()
+        return np.array(seen, dtype=np.float32)
 
     def _target_distance(self) -> float:
         qpos = self._car_qpos
@@ -358,13 +358,15 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
 
     def _touched(self) -> int:
         """The bits of everything the car touches now."""
-        return int(np.bitwise_or.reduce(self._meaning[self.data.contact.geom], axis=None))
+        bits, meaning = 0, self._meaning
+        for geom in self.data.contact.geom.ravel().tolist():
+            bits |= meaning[geom]
+        return bits
 
     def _in_hazard(self) -> bool:
-        if not len(self._hazards):
-            return False
-        gaps = self._hazards - self._car_qpos[:2]
-        return bool((np.hypot(gaps[:, 0], gaps[:, 1]) <= self.task.hazard_radius).any())
+        x, y = self._car_qpos[:2].tolist()
+        radius = self.task.hazard_radius
+        return any(math.hypot(x - hx, y - hy) <= radius for hx, hy in self._hazards)
 
     def _has_succeeded(self, touched: int, time_is_up: bool) -> bool:
         if self.task.target == "button":
