@@ -1,7 +1,7 @@
 """One thread a process: runs repeat exactly, and two runs use two cores well.
 
-The libraries read these settings when they are loaded, so a command that needs them starts itself
-anew with the environment set. A user who set a variable keeps the value.
+The libraries read these settings when they are loaded, so a command or script that needs them
+starts itself anew with the environment set. A user who set a variable keeps the value.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ def restart_with_one_thread() -> None:
     """Start this very command again with one thread per library, unless that is settled."""
     wanted = one_thread(os.environ)
     if wanted != dict(os.environ):
-        os.execve(sys.executable, [sys.executable, "-m", "advice", *sys.argv[1:]], wanted)
+        os.execve(sys.executable, sys.orig_argv, wanted)

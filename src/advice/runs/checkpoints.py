@@ -140,11 +140,11 @@ class Checkpointer:
             os.fsync(stream.fileno())
         rows = last.rows + len(data) // bytes_per_row
         self._segments[-1] = Segment(last.start, rows, zlib.crc32(data, last.checksum))
+        oldest = replay.added - replay.capacity
+        self._segments = [segment for segment in self._segments if segment.end > oldest]
 
     def _drop_unused(self) -> None:
-        """Delete segments that no longer hold a row of the replay, and what a crash left behind."""
-        oldest = self._replay.added - self._replay.capacity
-        self._segments = [segment for segment in self._segments if segment.end > oldest]
+        """Delete the files that the state on disk no longer counts on."""
         kept = {self._segment_file(segment) for segment in self._segments}
         for path in self._folder.glob("replay-*.bin"):
             if path not in kept:

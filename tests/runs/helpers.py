@@ -1,0 +1,48 @@
+"""Small runs for the tests of this room."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advice.config import AgentConfig, ShieldConfig, TrainConfig
+from advice.files import read_arrays
+from advice.runs.records import RunFolder
+
+SMALL_AGENT = AgentConfig(hidden_size=16, batch_size=16, replay_capacity=300, noise_dt=0.5)
+SMALL_SHIELD = ShieldConfig(construction_episodes=8, hidden_size=16, max_epochs=4)
+
+
+def small(method: str = "advice", episodes: int = 14, **settings: Any) -> TrainConfig:
+    return TrainConfig(
+        task="tiny:Corridor",
+        method=method,
+        episodes=episodes,
+        agent=SMALL_AGENT,
+        shield=SMALL_SHIELD,
+        **settings,
+    )
+
+
+def lines_without_seconds(folder: Path) -> list[list[str]]:
+    with open(folder / "episodes.csv", newline="") as stream:
+        return [row[:-1] for row in csv.reader(stream)]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Equal records (but for the seconds), actions and everything a checkpoint holds."""
+    assert lines_without_seconds(one) == lines_without_seconds(other)
+    assert (one / "actions.bin").read_bytes() == (other / "actions.bin").read_bytes()
+    states = [
+        read_arrays(RunFolder(run).checkpoint / "state.safetensors", "checkpoint", 1)
+        for run in (one, other)
+    ]
+    (arrays, document), (other_arrays, other_document) = states
+    assert arrays.keys() == other_arrays.keys()
+    for name in arrays:
+        np.testing.assert_array_equal(arrays[name], other_arrays[name], err_msg=name)
+    for part in ("agent", "shield", "counters"):
+        assert document[part] == other_document[part]

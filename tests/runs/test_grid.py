@@ -1,0 +1,190 @@
+"""Grids: what the suites hold, and real processes that are killed and go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from helpers import assert_same_run, small
+
+from advice.config import TrainConfig
+from advice.runs.engines import run_local
+from advice.runs.grid import (
+    SUITES,
+    Cell,
+    cells_of,
+    find_suite,
+    read_grid,
+    status_of,
+    with_settings,
+    write_grid,
+)
+from advice.runs.loop import train
+from advice.runs.records import RunFolder
+from advice.threads import one_thread
+from advice.types import AdviceError
+
+TESTS = Path(__file__).parents[1]
+
+
+def suite_cells(name: str, seeds: int = 5) -> list[Cell]:
+    return cells_of(SUITES[name], range(seeds), Path("out"), TrainConfig())
+
+
+def test_core_is_four_tasks_times_six_methods() -> None:
+    cells = suite_cells("core")
+    assert len(cells) == 4 * 6 * 5
+    assert {cell.config.episodes for cell in cells} == {2000}
+
+
+def test_suites_hold_the_papers_studies() -> None:
+    counts = {name: len(suite_cells(name, seeds=1)) for name in SUITES}
+    assert counts == {
+        "smoke": 2,
+        "core": 24,
+        "constrained": 6,
+        "transfer": 6,
+        "long-episodes": 6,
+        "k-sweep": 4,
+        "activation-sweep": 4,
+        "windows": 6,
+        "paper": 24 + 6 + 3 + 6 + 3 + 4 + 6,
+    }
+    assert {
+        c.config.shield.k for c in suite_cells("k-sweep") if c.config.shield.k_rule == "fixed"
+    } == {3, 4, 5}
+    assert {c.config.env.max_episode_steps for c in suite_cells("long-episodes")} == {2000}
+
+
+def test_no_cell_twice_and_lenders_first() -> None:
+    cells = suite_cells("paper")
+    order = [cell.folder.path for cell in cells]
+    assert max(Counter(order).values()) == 1
+    borrowers = [cell for cell in cells if cell.after]
+    assert len(borrowers) == 15
+    for cell in borrowers:
+        assert order.index(cell.after) < order.index(cell.folder.path)
+        assert cell.config.shield_from == str(cell.after)
+
+
+def test_unknown_suite_and_setting_are_named() -> None:
+    with pytest.raises(AdviceError, match="Did you mean 'core'"):
+        find_suite("cor")
+    with pytest.raises(KeyError, match=r"shield\.kk"):
+        with_settings(TrainConfig(), {"shield.kk": 3})
+
+
+# ---- real processes
+
+
+def grid(out: Path) -> list[Cell]:
+    configs = [dataclasses.replace(small(episodes=14), seed=0), small("ddpg", episodes=30)]
+    cells = [Cell(config, RunFolder.of(out, config)) for config in configs]
+    borrower = dataclasses.replace(small(episodes=3, shield_from=str(cells[0].folder.path)), seed=7)
+    return [*cells, Cell(borrower, RunFolder.of(out, borrower), cells[0].folder.path)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
+    """The same grid, trained one after the other in this very process."""
+    cells = grid(tmp_path_factory.mktemp("undisturbed"))
+    for cell in cells:
+        train(cell.config, cell.folder)
+    return cells
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes find the tiny environments."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+def kill_worker(folder: RunFolder) -> bool:
+    """SIGKILL the process that trains in ``folder``."""
+    found = subprocess.run(["pgrep", "-f", str(folder.path)], capture_output=True, text=True)
+    victims = [int(word) for word in found.stdout.split() if int(word) != os.getpid()]
+    for victim in victims:
+        os.kill(victim, signal.SIGKILL)
+    return bool(victims)
+
+
+def compare(cells: list[Cell], undisturbed: list[Cell]) -> None:
+    for cell, whole in zip(cells, undisturbed, strict=True):
+        assert status_of(cell).state == "done"
+        assert_same_run(whole.folder.path, cell.folder.path)
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_killed_worker_is_retried_and_a_full_disk_hurts_only_its_cell(
+    undisturbed: list[Cell], tmp_path: Path
+) -> None:
+    cells = grid(tmp_path)
+    full = dataclasses.replace(small("ddpg", episodes=5), seed=99)
+    unlucky = Cell(full, RunFolder.of(tmp_path, full))
+    unlucky.folder.path.mkdir(parents=True)
+    unlucky.folder.write_config(full)
+    unlucky.folder.checkpoint.mkdir()
+    log = unlucky.folder.checkpoint / "replay-000000000000.bin"
+    log.symlink_to("/dev/full")  # every write there: no space left on device
+    killed = []
+
+    def watch() -> None:
+        ready = status_of(cells[1])
+        if not killed and ready.state == "running" and ready.episode >= 3:
+            killed.append(kill_worker(cells[1].folder))
+
+    outcome = run_local([unlucky, *cells], watch, processes=2, attempts=2)
+    assert killed == [True]
+    assert [cell.folder.path for cell in outcome.failed] == [unlucky.folder.path]
+    assert "No space left" in status_of(unlucky).reason
+    compare(cells, undisturbed)
+
+
+def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
+    command = [
+        *(sys.executable, "-m", "advice", "bench", "--tasks", "tiny:Corridor"),
+        *("--methods", "ddpg", "advice", "--seeds", "1", "--episodes", "14"),
+        *("--agent.hidden-size", "16", "--agent.batch-size", "16", "--agent.noise-dt", "0.5"),
+        *("--agent.replay-capacity", "300", "--shield.construction-episodes", "8"),
+        *("--shield.hidden-size", "16", "--shield.max-epochs", "4", "--out", str(tmp_path)),
+    ]
+    environment = one_thread({**os.environ, "PYTHONPATH": str(TESTS)})
+    quiet = {"stdout": subprocess.DEVNULL, "env": environment}
+    first = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
+    began = time.monotonic()
+    while not any(tmp_path.rglob("episodes.csv")):
+        assert first.poll() is None
+        assert time.monotonic() - began < 120
+        time.sleep(0.05)
+    busy = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert busy.returncode == 2
+    assert "in use by another process" in busy.stderr
+    first.kill()
+    first.wait()
+    assert {cell.config.method for cell in read_grid(tmp_path)} == {"ddpg", "advice"}
+    subprocess.run(command, check=True, **quiet)  # type: ignore[call-overload]
+    for cell in read_grid(tmp_path):
+        assert status_of(cell).state == "done"
+        whole = tmp_path / "whole" / cell.config.method
+        train(cell.config, whole)
+        assert_same_run(whole, cell.folder.path)
+
+
+def test_status_is_read_from_the_folders(tmp_path: Path) -> None:
+    cells = grid(tmp_path)
+    write_grid(tmp_path, cells)
+    assert [status_of(cell).state for cell in read_grid(tmp_path)] == ["queued"] * 3
+    cells[0].folder.path.mkdir(parents=True)
+    with cells[0].folder.locked():
+        assert status_of(cells[0]).state == "running"
+    cells[0].folder.error_file.write_text("it broke\n")
+    assert status_of(cells[0])[1::3] == ("failed", "it broke")
+    with pytest.raises(AdviceError, match=r"grid\.json"):
+        read_grid(tmp_path / "elsewhere")
