@@ -3,6 +3,11 @@
 #   make test                        lint, types and tests
 #   make parity                      our tasks beside the published Safety Gymnasium (needs a python3.10)
 #   make test PYTHON=python3.13      the same on another Python (in a virtual environment of its own)
+#   make test-integrations           with Stable-Baselines3, Ray and a browser
+#   make bench                       every benchmark, one after the other
+#   make parity                      our tasks beside the published Safety Gymnasium (needs python3.10)
+#   make docs                        the documentation, into site/
+#   make reproduce                   the paper's core comparison, then its report (days of one core)
 PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
@@ -12,7 +17,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test test-integrations bench docs parity lint clean help
+.PHONY: demo test test-integrations bench docs parity reproduce lint clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -39,7 +44,35 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) tests
+	$(BIN)/python -m pytest -n $(WORKERS) tests --ignore=tests/integration
+
+# torch first and by version: a plain request would pull gigabytes of CUDA
+TORCH ?= torch==2.13.0
+$(VENV)/.integrations: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet '$(TORCH)'
+	$(BIN)/python -m pip install --quiet -e '.[dev,sb3,ray]' 'playwright>=1.48'
+	@touch $@
+
+test-integrations: $(VENV)/.integrations
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		echo "no Chromium found: install it (Debian: apt-get install chromium) for the browser tests"
+	$(BIN)/python -m pytest -n $(WORKERS) tests/integration
+
+bench: $(VENV)/.dev
+	@for script in env_throughput guard_latency shield_fit update_speed method_speed training_speed \
+		wrapper_overhead report_speed grid_scaling guard_soak kill_resume; do \
+		echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+reproduce: $(VENV)/.runtime
+	$(BIN)/advice bench --suite core --seeds 5 --out runs/paper
+	$(BIN)/advice report runs/paper --out reports/paper
 
 # The original runs on Python 3.10 only: the first one here that really runs (or PEER_PYTHON=...).
 PEER_PYTHON ?= $(shell for python in python3.10 $(HOME)/.pyenv/versions/3.10*/bin/python3.10; do \

@@ -1,0 +1,85 @@
+"""A real two-node Ray cluster on this machine: a node dies, the grid completes, bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray")
+from ray.cluster_utils import Cluster  # noqa: E402
+
+TESTS = Path(__file__).parents[1]
+sys.path.insert(0, str(TESTS / "runs"))
+
+from helpers import assert_same_run, small  # noqa: E402
+
+from advice.runs.grid import Cell, status_of  # noqa: E402
+from advice.runs.loop import train  # noqa: E402
+from advice.runs.ray_engine import run_ray  # noqa: E402
+from advice.runs.records import RunFolder  # noqa: E402
+from advice.threads import ONE_THREAD  # noqa: E402
+
+EPISODES = 60
+
+
+def grid(out: Path) -> list[Cell]:
+    configs = [
+        small("advice", episodes=EPISODES),
+        small("ddpg", episodes=EPISODES),
+    ]
+    cells = [Cell(config, RunFolder.of(out, config)) for config in configs]
+    lender = cells[0].folder.path
+    borrower = dataclasses.replace(small(episodes=3, shield_from=str(lender)), seed=7)
+    return [*cells, Cell(borrower, RunFolder.of(out, borrower), lender)]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
+    cells = grid(tmp_path_factory.mktemp("local"))
+    for cell in cells:
+        train(cell.config, cell.folder)
+    return cells
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("RAY_DEDUP_LOGS", "0")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster.second = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    environment = {"env_vars": {**ONE_THREAD, "PYTHONPATH": str(TESTS)}}
+    ray.init(address=cluster.address, log_to_driver=False, runtime_env=environment)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.mark.parametrize("shared_storage", [True, False])
+def test_a_lost_node_costs_nothing_but_time(
+    local: list[Cell], cluster: Any, tmp_path: Path, shared_storage: bool
+) -> None:
+    cells = grid(tmp_path)
+    lost = []
+
+    def watch() -> None:
+        both = all(
+            RunFolder(cell.folder.path).episodes_file.exists() or not shared_storage
+            for cell in cells[:2]
+        )
+        under_way = len(ray.util.state.list_tasks(filters=[("state", "=", "RUNNING")])) >= 2
+        if not lost and both and under_way:
+            cluster.remove_node(cluster.second)  # with the run that is on it
+            lost.append(cluster.add_node(num_cpus=1))
+
+    outcome = run_ray(cells, watch, cluster.address, attempts=4, shared_storage=shared_storage)
+    assert lost
+    assert not outcome.failed
+    for cell, whole in zip(cells, local, strict=True):
+        assert status_of(cell).state == "done"
+        assert_same_run(whole.folder.path, cell.folder.path)
