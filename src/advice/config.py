@@ -80,6 +80,9 @@ class ShieldConfig:
         options = {"k_rule": KRule, "fallback": Fallback, "contrastive_form": ContrastiveForm}
         limits = {  # from and up to; others lie in 1..infinity if whole, in 0..infinity if not
             "k": (1, self.k_max),
+            "k_max": (1, 1000),
+            "candidates_per_dimension": (2, 1000),
+            "candidate_budget": (1, 2**16),
             "plateau_factor": (0, 1),
             "dropout": (0, 0.99),
             "held_out": (0, 0.9),

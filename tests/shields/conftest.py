@@ -4,46 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
+from made_shields import ACTIONS, OBSERVATIONS, SMALL, watch
 
-from advice import Outcome, Shield, ShieldConfig
-
-SMALL = ShieldConfig(hidden_size=32, max_epochs=30, construction_episodes=100)
-OBSERVATIONS = Box(-1, 1, (4,), np.float32)
-ACTIONS = Box(-1, 1, (2,), np.float32)
-
-
-def is_safe(obs: np.ndarray, push: float) -> bool:
-    """The hidden truth of the made-up world: pushing adds to where you stand."""
-    return bool(obs[0] + push > 0)
-
-
-def watch(shield: Shield, episodes: int, seed: int = 0) -> None:
-    """Record two random features an episode, labelled by the truth."""
-    rng = np.random.default_rng(seed)
-    for _ in range(episodes):
-        for _ in range(2):
-            obs = rng.uniform(-1, 1, 4).astype(np.float32)
-            action = proposals(shield, rng)
-            push = float(action[0]) if isinstance(action, np.ndarray) else float(action) - 1.0
-            shield.record(obs, action, Outcome.SAFE if is_safe(obs, push) else Outcome.UNSAFE)
-        shield.end_episode(False)
-
-
-def proposals(shield: Shield, rng: np.random.Generator) -> object:
-    """A random action of the shield's space."""
-    if shield.action_space.kind == "discrete":
-        return int(rng.integers(shield.action_space.n))
-    return rng.uniform(-1, 1, shield.action_space.shape).astype(np.float32)
-
-
-def copy(shield: Shield, config: ShieldConfig | None = None) -> Shield:
-    """The same shield once more, perhaps with other settings."""
-    twin = Shield(
-        shield.observation_space, shield.action_space, shield.config if config is None else config
-    )
-    twin.restore(*shield.snapshot())
-    return twin
+from advice import Shield
 
 
 @pytest.fixture(scope="session")

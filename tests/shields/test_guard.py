@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conftest import ACTIONS, OBSERVATIONS, SMALL, copy, is_safe, watch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, is_safe, watch
 
 from advice import Outcome, Shield, ShieldConfig
 from advice.shields.shield import NoShield, PostShield

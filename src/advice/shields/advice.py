@@ -314,6 +314,8 @@ class Shield:
         if document["armed"]:
             judge = self._restored_judge(arrays, int(document["in_tree"]))
             held_out, fitted_until = arrays["held_out"], int(document["fitted_until"])
+            if held_out.ndim != 1 or held_out.dtype != np.int64:
+                raise ValueError(f"held_out: expected serial numbers, found {held_out.dtype}")
             if document["summary"] is not None:
                 summary = FitSummary(*document["summary"])
         self._store, self._cautiousness, self._rng, self._judge = store, cautiousness, rng, judge

@@ -54,7 +54,8 @@ class Explanation:
 
     def __str__(self) -> str:
         neighbours, distances = self.verdict.neighbours, self.verdict.distances
-        assert neighbours is not None and distances is not None  # guard was asked for details
+        assert neighbours is not None  # guard was asked for details
+        assert distances is not None
         voters = len(self.neighbour_safe)
         lines = [
             f"proposed {_brief(self.proposal)}: {self.decision}",

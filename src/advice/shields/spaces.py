@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from advice.types import Array, SpaceMismatchError
 
+_DTYPES = {np.dtype(code).name: np.dtype(code) for code in "efdbhilqBHILQ"}
+_MOST_VALUES = 4096  # of a Discrete space, all of which are candidates
 _WIDE = 1e6  # a Box bound beyond this says nothing about the values that occur
 
 
@@ -98,7 +100,9 @@ class Space:
     def flat(self, values: Array) -> Array:
         """Checked values (one, or a stack if one axis more) as rows of numbers for a feature."""
         if self.kind == "discrete":
-            return np.eye(self.n)[values - self.start]
+            one_hot = np.zeros((*values.shape, self.n))
+            np.put_along_axis(one_hot, (values - self.start)[..., None], 1.0, axis=-1)
+            return one_hot
         return values.reshape(*values.shape[: values.ndim - len(self.shape)], -1)
 
     def to_document(self) -> dict[str, Any]:
@@ -119,7 +123,7 @@ class Space:
         space = Space(
             kind=document["kind"],
             shape=tuple(int(x) for x in document["shape"]),
-            dtype=np.dtype(str(document["dtype"])),
+            dtype=_DTYPES[document["dtype"]],
             low=np.array([float(x) for x in document["low"]]),
             high=np.array([float(x) for x in document["high"]]),
             n=int(document["n"]),
@@ -128,11 +132,11 @@ class Space:
         size = 0 if space.kind == "discrete" else int(np.prod(space.shape, dtype=np.int64))
         sensible = (
             space.kind in ("box", "discrete")
-            and space.dtype.kind in "fiu"
             and len(space.low) == len(space.high) == size
             and bool((space.low <= space.high).all())
             and (space.n > 0) == (space.kind == "discrete")
             and 0 < space.size <= 2**24
+            and space.n <= _MOST_VALUES
         )
         if not sensible:
             raise ValueError(f"no such space: {str(document)[:200]}")
@@ -148,6 +152,10 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
         and hasattr(space, "n")
         and isinstance(getattr(space, "start", 0), int | np.integer)
     ):
+        if space.n > _MOST_VALUES:
+            raise SpaceMismatchError(
+                f"{what}: expected at most {_MOST_VALUES} values, found {space!r}"
+            )
         empty = np.zeros(0)
         return Space(
             "discrete",
@@ -162,7 +170,7 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
         low = np.asarray(space.low, dtype=np.float64)
         high = np.asarray(space.high, dtype=np.float64)
         dtype = np.dtype(space.dtype)
-        if dtype.kind in "fiu" and low.size > 0:
+        if dtype.name in _DTYPES and low.size > 0:
             return Space("box", low.shape, dtype, low.ravel(), high.ravel())
     wanted = "a Box or Discrete space" if discrete else "a Box space"
     raise SpaceMismatchError(f"{what}: expected {wanted} of numbers, found {space!r}")
