@@ -12,11 +12,18 @@ import pytest
 from driven import SHIELD, drive
 
 from advice import Shield
+from advice.config import AgentConfig, EnvConfig, TrainConfig
 from advice.reports.page import write_report
 from advice.reports.replay_page import judged_in_words, write_replay
-from advice.runs.loop import episode_seed, make_environment
+from advice.runs.loop import episode_seed, make_environment, train
 from advice.runs.records import RunFolder
-from advice.runs.replay import Counterfactual, choose_episode, counterfactuals, resimulate
+from advice.runs.replay import (
+    Counterfactual,
+    choose_episode,
+    counterfactuals,
+    final_critic,
+    resimulate,
+)
 from advice.types import AdviceError
 
 
@@ -125,6 +132,24 @@ def test_the_page_holds_the_episode(run: RunFolder, busy: int, tmp_path: Path) -
     assert len(data["counterfactuals"]) == made.interventions
     assert data["lidars"] == ["target", "cubes"]
     assert not re.search(r"(src|href)=[\"']?https?:", text)
+
+
+def test_the_critic_of_a_run(tmp_path: Path) -> None:
+    config = TrainConfig(
+        task="semi-random-goal",
+        method="ddpg",
+        episodes=1,
+        env=EnvConfig(max_episode_steps=5),
+        agent=AgentConfig(hidden_size=8, batch_size=4),
+    )
+    folder = RunFolder.of(tmp_path, config)
+    assert final_critic(folder) is None
+    train(config, folder)
+    rate = final_critic(folder)
+    assert rate is not None
+    values = rate(np.zeros(32, np.float32), np.zeros((3, 2), np.float32))
+    assert np.shape(values) == (3,)
+    assert np.isfinite(values).all()
 
 
 def test_a_run_without_a_shield_shows_what_there_is(tmp_path: Path) -> None:
