@@ -1,0 +1,372 @@
+"""Stable-Baselines3 behind a shield: needs PyTorch, see `make test-integrations`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+from stable_baselines3 import DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+
+import advice
+from advice.integrations.sb3 import shield
+from advice.types import AdviceError, BudgetSpentError
+from tiny import Corridor
+
+OFF_POLICY = [DDPG, TD3, SAC]
+QUICK = advice.ShieldConfig(
+    construction_episodes=12, hidden_size=32, max_epochs=20, unsafe_per_episode=3
+)
+
+
+class ForbiddenPendulum(gym.Wrapper[Any, Any, Any, Any]):
+    """Swing the pendulum up, but never through the sector right of the bottom: that is a crash."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("Pendulum-v1", max_episode_steps=50))
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        violation = bool(obs[0] < -0.3 and obs[1] > 0.2)
+        return obs, reward, terminated or violation, truncated, {**info, "violation": violation}
+
+
+def randomised_goal() -> Any:
+    return advice.make("randomised-goal", max_episode_steps=60)
+
+
+class Received(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps every step as it really was: before, action, reward, after, ended for good."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.steps: list[tuple[Any, ...]] = []
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._before, info = self.env.reset(**kwargs)
+        return self._before, info
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.steps.append((self._before, np.array(action), reward, obs, terminated, truncated))
+        self._before = obs
+        return obs, reward, terminated, truncated, info
+
+
+TASKS = {"corridor": Corridor, "pendulum": ForbiddenPendulum, "goal": randomised_goal}
+
+
+def make(kind: Any, task: str, count: int = 1, **options: Any) -> tuple[Any, list[Received]]:
+    envs = [Received(TASKS[task]()) for _ in range(count)]
+    venv = DummyVecEnv([lambda env=env: env for env in envs])  # type: ignore[misc]
+    size = venv.action_space.shape[0]
+    settings: dict[str, Any] = {"policy_kwargs": {"net_arch": [32, 32]}, "seed": 0, "gamma": 0.9}
+    if kind is PPO:
+        settings |= {"n_steps": 64, "batch_size": 32, "n_epochs": 2}
+    else:
+        noise = NormalActionNoise(np.zeros(size), np.full(size, 0.6))
+        settings |= {"action_noise": noise, "learning_starts": 50, "batch_size": 16}
+    return kind("MlpPolicy", venv, **settings, **options), envs
+
+
+def check_replay(model: Any, envs: list[Received]) -> None:
+    """The buffer holds what the environments received, each step once, none across a reset."""
+    buffer = model.replay_buffer
+    for place, env in enumerate(envs):
+        before, actions, rewards, after, terminated, truncated = (
+            np.array(x) for x in zip(*env.steps, strict=True)
+        )
+        rows = slice(0, buffer.pos)
+        assert buffer.pos == len(actions)
+        np.testing.assert_array_equal(buffer.observations[rows, place], before)
+        np.testing.assert_array_equal(buffer.next_observations[rows, place], after)
+        scaled = model.policy.scale_action(actions)
+        np.testing.assert_allclose(buffer.actions[rows, place], scaled, atol=1e-6)
+        np.testing.assert_allclose(buffer.rewards[rows, place], rewards, rtol=1e-6)
+        np.testing.assert_array_equal(buffer.dones[rows, place], terminated | truncated)
+        cut = truncated & ~terminated
+        np.testing.assert_array_equal(buffer.timeouts[rows, place], cut)
+
+
+@pytest.mark.parametrize("task", ["pendulum", "goal"])
+@pytest.mark.parametrize("kind", OFF_POLICY)
+def test_the_replay_buffer_holds_what_was_executed(kind: Any, task: str) -> None:
+    model, envs = make(kind, task)
+    shield(model, QUICK)
+    model.learn(1500)
+    assert model.shield.armed
+    assert model.watch.interventions > 0
+    assert model.watch.violations > 0
+    check_replay(model, envs)
+
+
+@pytest.mark.parametrize("kind", OFF_POLICY)
+def test_two_environments_at_once(kind: Any) -> None:
+    model, envs = make(kind, "pendulum", count=2)
+    shield(model, QUICK)
+    model.learn(2000)
+    assert model.watch.interventions > 0
+    check_replay(model, envs)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("task", ["pendulum", "goal"])
+@pytest.mark.parametrize("learns", ["executed", "proposed"])
+def test_ppo(task: str, count: int, learns: Any) -> None:
+    model, envs = make(PPO, task, count)
+    infos: list[Any] = []
+    shield(model, QUICK, on_policy_learns=learns)
+
+    class Check(BaseCallback):
+        """Compares each finished rollout with what the environments received."""
+
+        replaced = 0
+
+        def _on_step(self) -> bool:
+            infos.append(self.locals["infos"])
+            return True
+
+        def _on_rollout_end(self) -> None:
+            import torch
+
+            buffer = model.rollout_buffer
+            for place, env in enumerate(envs):
+                said = [row[place]["shield"] for row in infos[-64:]]
+                received = np.array([step[1] for step in env.steps[-64:]])
+                np.testing.assert_array_equal([x["executed"] for x in said], received)
+                held = buffer.actions[:, place]
+                low, high = model.action_space.low, model.action_space.high
+                wanted = np.array([x[learns] for x in said])
+                np.testing.assert_allclose(np.clip(held, low, high), wanted, atol=1e-6)
+                self.replaced += sum(x["intervened"] for x in said)
+                with torch.no_grad():
+                    _, log_probs, _ = model.policy.evaluate_actions(
+                        torch.as_tensor(buffer.observations[:, place]), torch.as_tensor(held)
+                    )
+                np.testing.assert_allclose(buffer.log_probs[:, place], log_probs, atol=1e-4)
+
+    check = Check()
+    model.learn(3000, callback=check)
+    assert model.watch.interventions == check.replaced > 0
+
+
+def test_dqn_and_discrete_actions() -> None:
+    class Steps(Corridor):
+        action_space = Discrete(3)  # type: ignore[assignment]
+
+        def step(self, action: Any) -> Any:
+            return super().step(np.array([0.4, action - 1.0]))
+
+    env = Received(Steps())
+    model = DQN("MlpPolicy", env, learning_starts=50, exploration_final_eps=0.8, seed=0)
+    shield(model, QUICK)
+    model.learn(1500)
+    assert model.watch.interventions > 0
+    held = model.replay_buffer.actions[: model.replay_buffer.pos, 0, 0]
+    np.testing.assert_array_equal(held, [step[1] for step in env.steps])
+
+
+@pytest.mark.parametrize("kind", [*OFF_POLICY, PPO])
+def test_a_shield_that_never_intervenes_changes_nothing(kind: Any) -> None:
+    def trained(shielded: bool) -> tuple[Any, list[Received]]:
+        model, envs = make(kind, "corridor")
+        if shielded:
+            config = advice.ShieldConfig(construction_episodes=10**6, hidden_size=16)
+            shield(model, config, shield=_endorsing(config))
+            assert model.shield.armed
+        return model.learn(400), envs
+
+    (bare, bare_envs), (model, envs) = trained(False), trained(True)
+    for left, right in zip(bare_envs[0].steps, envs[0].steps, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+    ours, theirs = model.policy.state_dict(), bare.policy.state_dict()
+    assert all((ours[name] == theirs[name]).all() for name in theirs)
+
+
+def _endorsing(config: advice.ShieldConfig) -> advice.Shield:
+    """An armed shield that knows four unsafe features: of five neighbours one is always safe."""
+    import dataclasses
+
+    config = dataclasses.replace(config, k=1, k_rule="fixed", max_epochs=2)
+    made = advice.Shield(Corridor.observation_space, Corridor.action_space, config)
+    for number in range(20):
+        outcome = advice.Outcome.UNSAFE if number < 4 else advice.Outcome.SAFE
+        made.record(np.full(2, number / 20, np.float32), np.zeros(2, np.float32), outcome)
+        made.end_episode(number < 4)
+    made.fit()
+    return made
+
+
+def test_the_critic_rates_the_candidates() -> None:
+    for kind in OFF_POLICY:
+        model, _ = make(kind, "corridor")
+        shield(model, QUICK)
+        model.learn(200)
+        obs = np.array([0.1, 0.2], np.float32)
+        actions = np.array([[-1, 0], [0.5, 0.5], [1, 1]], np.float32)
+        rated = model.watch.rate_actions(obs, actions)
+        seen, _ = model.policy.obs_to_tensor(np.repeat(obs[None], 3, 0))
+        values = model.critic(seen, model.policy.obs_to_tensor(actions)[0])  # bounds are -1 and 1
+        worst = np.min([value.detach().numpy()[:, 0] for value in values], axis=0)
+        wanted = worst if kind is SAC else values[0].detach().numpy()[:, 0]
+        np.testing.assert_allclose(rated, wanted, rtol=1e-5)
+
+
+def test_vetoed_actions_are_learnt_with_a_penalty() -> None:
+    config = advice.ShieldConfig(
+        construction_episodes=12, hidden_size=32, max_epochs=20, intervention_penalty=0.1
+    )
+    model, envs = make(TD3, "corridor", count=2)
+    infos: list[Any] = []
+    shield(model, config)
+    model.learn(1200, callback=lambda local, _: infos.append(local["infos"]) or True)
+    buffer = model.replay_buffer
+    row = 0
+    for step, info in enumerate(infos):
+        said = [x["shield"] for x in info]
+        row += 1
+        if not any(x["intervened"] for x in said):
+            continue
+        for place, x in enumerate(said):
+            before, executed, reward, after, *_ = envs[place].steps[step]
+            vetoed = x["intervened"]
+            np.testing.assert_array_equal(buffer.observations[row, place], before)
+            np.testing.assert_array_equal(
+                buffer.next_observations[row, place], before if vetoed else after
+            )
+            np.testing.assert_allclose(
+                buffer.actions[row, place], x["proposed"] if vetoed else executed, atol=1e-6
+            )
+            assert buffer.rewards[row, place] == pytest.approx(-0.1 if vetoed else reward)
+            assert not (vetoed and buffer.dones[row, place])
+        row += 1
+    assert row == buffer.pos > len(infos)
+
+
+def test_a_penalty_needs_an_ordinary_buffer() -> None:
+    model, _ = make(
+        TD3,
+        "corridor",
+        optimize_memory_usage=True,
+        replay_buffer_kwargs={"handle_timeout_termination": False},
+    )
+    with pytest.raises(AdviceError, match="optimize_memory_usage"):
+        shield(model, advice.ShieldConfig(intervention_penalty=0.1))
+
+
+@pytest.mark.parametrize("kind", [*OFF_POLICY, PPO])
+def test_save_and_load(kind: Any, tmp_path: Path) -> None:
+    model, _ = make(kind, "corridor")
+    shield(model, QUICK)
+    model.learn(900)
+    model.save(tmp_path / "model")
+    model.shield.save(tmp_path / "shield")
+    env = Received(Corridor())
+    again = kind.load(tmp_path / "model", env=env)
+    obs = np.array([0.1, 0.2], np.float32)
+    np.testing.assert_array_equal(
+        model.predict(obs, deterministic=True)[0], again.predict(obs, deterministic=True)[0]
+    )
+    shield(again, shield=tmp_path / "shield")
+    again.learn(200)
+    assert again.shield.armed
+    assert len(env.steps) >= 200
+
+
+def test_the_logger_and_callbacks(tmp_path: Path) -> None:
+    model, _ = make(SAC, "corridor")
+    shield(model, QUICK)
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    calls: list[int] = []
+
+    class Stop(BaseCallback):
+        def _on_step(self) -> bool:
+            calls.append(self.num_timesteps)
+            return self.num_timesteps < 600
+
+    model.learn(5000, callback=[Stop()], log_interval=1)
+    assert calls == list(range(1, 601))
+    lines = (tmp_path / "progress.csv").read_text().splitlines()
+    last = dict(zip(lines[0].split(","), lines[-1].split(","), strict=False))
+    assert int(last["shield/armed"]) == model.shield.armed
+    assert int(last["shield/interventions"]) <= model.watch.interventions
+    assert {"shield/violations", "shield/k"} <= set(last)
+
+
+@pytest.mark.parametrize("kind", [TD3, PPO])
+def test_a_spent_budget_ends_learning_cleanly(kind: Any, tmp_path: Path) -> None:
+    model, envs = make(kind, "corridor")
+    shield(model, QUICK, max_violations=5, save_path=tmp_path / "shield")
+    assert model.learn(100_000) is model
+    assert model.watch.violations == 5
+    assert len(envs[0].steps) < 5000
+    model.save(tmp_path / "model")
+    assert " 0 unsafe" not in repr(advice.Shield.load(tmp_path / "shield"))
+    with pytest.raises(BudgetSpentError):
+        model.learn(10)
+
+
+def test_under_observation_normalisation_the_shield_sees_the_real_world() -> None:
+    env = Received(Corridor())
+    venv = VecNormalize(DummyVecEnv([lambda: env]))
+    model = TD3("MlpPolicy", venv, learning_starts=50, batch_size=16, seed=0)
+    shield(model, QUICK)
+    model.learn(900)
+    stored = model.shield.snapshot()[0]["store.safe.features"]
+    real = {(*step[0].tolist(), *step[1].tolist()) for step in env.steps}
+    assert {tuple(row) for row in stored.tolist()} <= real
+    check_replay(model, [env])
+    rate = model.watch.rate_actions
+    seen, _ = model.policy.obs_to_tensor(venv.normalize_obs(np.array([[0.1, 0.2]], np.float32)))
+    value = model.critic.q1_forward(seen, model.policy.obs_to_tensor(np.zeros((1, 2)))[0])
+    rated = rate(np.array([0.1, 0.2], np.float32), np.zeros((1, 2), np.float32))
+    assert rated[0] == pytest.approx(value.item(), rel=1e-5)
+
+
+def test_dictionary_observations() -> None:
+    class DictCorridor(Corridor):
+        observation_space = Dict({"at": Box(-2, 2, (2,), np.float32)})  # type: ignore[assignment]
+
+        def reset(self, **kwargs: Any) -> Any:
+            obs, info = super().reset(**kwargs)
+            return {"at": obs}, info
+
+        def step(self, action: Any) -> Any:
+            obs, *rest = super().step(action)
+            return {"at": obs}, *rest
+
+    noise = NormalActionNoise(np.zeros(2), np.full(2, 0.8))
+    model = SAC("MultiInputPolicy", DictCorridor(), action_noise=noise, learning_starts=50, seed=0)
+    shield(model, QUICK, features=lambda obs: obs["at"])
+    model.learn(900)
+    assert model.watch.interventions > 0
+
+
+def test_worker_processes() -> None:
+    venv = SubprocVecEnv([Corridor, Corridor], start_method="spawn")
+    model = SAC("MlpPolicy", venv, learning_starts=50, batch_size=16, seed=0)
+    shield(model, QUICK)
+    model.learn(1500)
+    assert model.shield.armed
+    venv.close()
+
+
+def test_a_new_environment_keeps_the_shield() -> None:
+    model, _ = make(TD3, "corridor")
+    shield(model, QUICK)
+    model.learn(100)
+    env = Received(Corridor())
+    model.set_env(env)
+    model.set_env(model.get_env())  # once is enough
+    model.learn(100)
+    assert model.watch.episodes > 0
+    assert model.get_env().venv.__class__ is DummyVecEnv
+    with pytest.raises(AdviceError, match="already"):
+        shield(model)

@@ -1,0 +1,36 @@
+"""The examples and the guide that need PyTorch run as they stand."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import advice
+from blocks import ROOT, run_blocks
+
+
+def run_example(monkeypatch: Any, name: str, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+
+
+def test_cleanrl_style(monkeypatch: Any, capsys: Any) -> None:
+    small = ["--total-timesteps=12000", "--construction-episodes=8", "--fit-epochs=2"]
+    run_example(monkeypatch, "cleanrl_ddpg.py", *small, "--learning-starts=11000")
+    assert "Shield(armed" in capsys.readouterr().out
+
+
+def test_sb3(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_example(monkeypatch, "sb3_td3.py", "--timesteps=1500", "--construction-episodes=1000")
+    assert "Shield(unarmed" in capsys.readouterr().out
+    assert not advice.Shield.load("td3.safetensors").armed
+
+
+def test_the_guide(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks("docs/guides/stable-baselines3.md")
+    assert Path("td3.safetensors").exists()
+    assert names["model"].num_timesteps == 500

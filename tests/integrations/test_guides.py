@@ -1,0 +1,20 @@
+"""What the guides show runs as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from blocks import run_blocks
+
+
+def test_own_environment(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks("docs/guides/own-environment.md")
+    assert "Shield(armed" in capsys.readouterr().out
+
+
+def test_deployment(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks("docs/guides/deployment.md")
+    assert names["shield"].armed
