@@ -30,12 +30,15 @@ def make(seed: int = 0, **settings: Any) -> CSC:
     return CSC(OBS, ACT, config, seed)
 
 
+def linear(slope: float, offset: float) -> tuple[Layer, ...]:
+    """The logit of Q_C is slope * action + offset; lifted by 32, so that the ReLU passes it."""
+    lifted = Layer(jnp.array([[0.0], [0.0], [slope]]), jnp.array([offset + 32.0]))
+    return (lifted, Layer(jnp.ones((1, 1)), jnp.array([-32.0])))
+
+
 def with_danger(agent: CSC, slope: float, offset: float) -> CSC:
-    """Give ``agent`` a linear safety critic: the logit of Q_C is slope * action + offset."""
-    layer = Layer(jnp.array([[0.0], [0.0], [slope]]), jnp.array([offset]))
-    # ReLU of (x + 100) is linear wherever actions live
-    lifted = Layer(layer.weight, layer.bias + 100)
-    network = (lifted, Layer(jnp.ones((1, 1)), jnp.array([-100.0])))
+    """Give ``agent`` a linear safety critic."""
+    network = linear(slope, offset)
     agent.state = agent.state._replace(safety_critic=Learner(network, None, network))
     agent._copies = {}
     return agent
@@ -50,12 +53,12 @@ def test_failure_target_by_hand() -> None:
 
 def test_conservative_loss_by_hand() -> None:
     """A critic whose logit is the action: Q_C = sigmoid(a)."""
-    network = (Layer(jnp.array([[0.0], [0.0], [1.0]]), jnp.zeros(1)),)
+    network = linear(1.0, 0.0)
     batch = split(np.zeros((1, 8), np.float32), 2, 1)._replace(action=np.array([[0.0]]))
     policy_actions = jnp.log(jnp.array([[[3.0], [1.0]]]))  # Q_C of 3/4 and 1/2
     loss = conservative_loss(network, batch, jnp.array([0.1]), policy_actions, 0.5)
     # ½ (½ - 0.1)² + 0.5 (½ - 5/8)
-    assert float(loss) == pytest.approx(0.08 - 0.0625)
+    assert float(loss) == pytest.approx(0.08 - 0.0625, abs=1e-5)
 
 
 def test_doubt_raises_danger_on_policy_actions_and_lowers_it_on_data() -> None:

@@ -20,6 +20,7 @@ from advice.agents.networks import (
     Network,
     actor_action,
     critic_value,
+    critic_values,
     descend,
     follow,
     init_clock,
@@ -61,9 +62,7 @@ def conservative_loss(
     taken for dangerous until the data say otherwise.
     """
     on_data = failure_probability(safety_critic, batch.obs, batch.action)
-    n, m, size = policy_actions.shape
-    obs = jnp.repeat(batch.obs, m, axis=0)
-    on_policy = failure_probability(safety_critic, obs, policy_actions.reshape(n * m, size))
+    on_policy = jax.nn.sigmoid(critic_values(safety_critic, batch.obs, policy_actions))
     bellman = 0.5 * jnp.mean((on_data - target) ** 2)
     return bellman + weight * (jnp.mean(on_data) - jnp.mean(on_policy))
 

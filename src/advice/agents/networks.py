@@ -54,6 +54,18 @@ def critic_value(critic: Network, obs: Any, action: Any) -> Any:
     return apply(critic, jnp.concatenate([obs, action], axis=-1))[:, 0]
 
 
+def critic_values(critic: Network, obs: Any, actions: Any) -> Any:
+    """Q(s, a) of many actions (n, m, action size) per state (n, obs size), shape (n, m).
+
+    The state's share of the first layer is computed once.
+    """
+    first, size = critic[0], obs.shape[-1]
+    shared = obs @ first.weight[:size] + first.bias
+    hidden = jax.nn.relu(shared[:, None] + actions @ first.weight[size:])
+    n, m, width = hidden.shape
+    return apply(critic[1:], hidden.reshape(n * m, width)).reshape(n, m)
+
+
 def init_actor(key: Any, obs_size: int, outputs: int, hidden: int) -> Network:
     """A fresh policy; its last layer lies within ±0.003, so it starts near zero."""
     return init_network(key, (obs_size, hidden, hidden, outputs), last=0.003)
