@@ -78,13 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         restart_with_one_thread()
     import tyro
 
-    chosen: Any = tyro.cli(
-        command.options,
-        prog=f"advice {name}",
-        args=words[1:],
-        config=(tyro.conf.PositionalRequiredArgs,),
-    )
     try:
+        chosen: Any = tyro.cli(
+            command.options,
+            prog=f"advice {name}",
+            args=words[1:],
+            config=(tyro.conf.PositionalRequiredArgs,),
+        )
         sys.exit(command.run(chosen))
     except (AdviceError, FileNotFoundError) as error:
         fail(str(error))

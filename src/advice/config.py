@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
+from advice.types import SettingError
+
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Fallback = Literal["proposed", "least-risk"]
 ContrastiveForm = Literal["released", "printed"]
@@ -94,16 +96,16 @@ class ShieldConfig:
             if name in options:
                 if value not in get_args(options[name]):
                     expected = ", ".join(get_args(options[name]))
-                    raise ValueError(f"{name}: expected one of {expected}, found {value!r}")
+                    raise SettingError(f"{name}: expected one of {expected}, found {value!r}")
                 continue
             whole = isinstance(default, int)
             if isinstance(default, bool) != isinstance(value, bool) or not isinstance(
                 value, int if whole else (int, float)
             ):
-                raise ValueError(f"{name}: expected {type(default).__name__}, found {value!r}")
+                raise SettingError(f"{name}: expected {type(default).__name__}, found {value!r}")
             low, high = limits.get(name, (0 if isinstance(default, bool | float) else 1, math.inf))
             if not low <= value <= high or value == math.inf:
-                raise ValueError(f"{name}: expected {low} to {high}, found {value!r}")
+                raise SettingError(f"{name}: expected {low} to {high}, found {value!r}")
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
     hints = get_type_hints(kind)
     unknown = sorted(set(values) - set(hints))
     if unknown:
-        raise ValueError(f"{kind.__name__} has no setting {', '.join(map(repr, unknown))}")
+        raise SettingError(f"{kind.__name__} has no setting {', '.join(map(repr, unknown))}")
     return kind(
         **{
             name: from_dict(hints[name], value)

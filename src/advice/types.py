@@ -74,6 +74,10 @@ class AdviceError(Exception):
     """Something the user can mend; the message says what was expected and what was found."""
 
 
+class SettingError(AdviceError, ValueError):
+    """A setting has an unknown name or a senseless value."""
+
+
 class NotFittedError(AdviceError):
     """The shield was asked to guard before it had been fitted."""
 

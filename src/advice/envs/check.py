@@ -15,6 +15,7 @@ import numpy as np
 
 from advice.envs import make
 from advice.envs.tasks import TASKS, did_you_mean
+from advice.types import SettingError
 
 SECONDS = 30.0
 """Random actions stop after this long, however slow the environment."""
@@ -63,7 +64,7 @@ def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:
         if isinstance(error, gymnasium.error.DependencyNotInstalled):
             raise
         hint = did_you_mean(name, {**TASKS, **gymnasium.registry})
-        raise ValueError(
+        raise SettingError(
             f"no environment {name!r}{hint}; expected a task ({', '.join(TASKS)}), "
             "a registered Gymnasium id, or module:Class"
         ) from None
@@ -317,5 +318,5 @@ def _import_from_here(module_name: str, wanted: str) -> Any:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
-            raise ValueError(f"{wanted}: no module {error.name!r} here or installed") from None
+            raise SettingError(f"{wanted}: no module {error.name!r} here or installed") from None
         raise

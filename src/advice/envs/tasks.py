@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from advice.types import SettingError
+
 KINDS = ("target", "buttons", "cubes", "pillars", "hazards")
 """Kinds of objects in the order in which their lidars stand in the observation."""
 
@@ -143,7 +145,7 @@ def resolve(task: str, options: Mapping[str, Any] | None = None) -> TaskSpec:
     """The row named by a short name or an id, with some of its numbers changed."""
     by_any_name = {**TASKS, **{row.id: row for row in TASKS.values()}}
     if task not in by_any_name:
-        raise ValueError(
+        raise SettingError(
             f"unknown task {task!r}{did_you_mean(task, by_any_name)}; tasks: {', '.join(TASKS)}"
         )
     row = by_any_name[task]
@@ -160,22 +162,22 @@ def did_you_mean(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _checked(name: str, value: Any, row: TaskSpec) -> float:
-    """``value`` in the type of the row's number, or a ValueError."""
+    """``value`` in the type of the row's number, or a SettingError."""
     if name not in row.options:
         hint = did_you_mean(name, row.options) or f"; options: {', '.join(row.options)}"
-        raise ValueError(f"{row.name} has no option {name!r}{hint}")
+        raise SettingError(f"{row.name} has no option {name!r}{hint}")
     whole = isinstance(row.options[name], int)
     wanted = "a whole number" if whole else "a finite number"
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}: expected {wanted}, found {value!r}") from None
+        raise SettingError(f"{name}: expected {wanted}, found {value!r}") from None
     if not math.isfinite(number) or (whole and number != int(number)):
-        raise ValueError(f"{name}: expected {wanted}, found {value!r}")
+        raise SettingError(f"{name}: expected {wanted}, found {value!r}")
     least = _LEAST.get(name, -math.inf if name.endswith("_reward") else 0)
     if number < least or (name in _ABOVE_ZERO and number == 0):
         bound = "above 0" if name in _ABOVE_ZERO else f"of at least {least}"
-        raise ValueError(f"{name}: expected a number {bound}, found {value!r}")
+        raise SettingError(f"{name}: expected a number {bound}, found {value!r}")
     return int(number) if whole else number
 
 
