@@ -216,8 +216,7 @@ class TabularConfig:
     """The tabular shield; candidates and the cap per episode are those of the ADVICE shield."""
 
     within: bool = False
-    """Unsafe is what lies within 0.1 of a stored pair in every number, not only what is equal to
-    one when rounded to one decimal."""
+    """Match what lies within 0.1 of a stored pair in every number, instead of equal rounded ones."""
 
 
 @dataclass(frozen=True)
