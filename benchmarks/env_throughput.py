@@ -19,12 +19,12 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-import mujoco  # noqa: E402
-import numpy as np  # noqa: E402
+import mujoco
+import numpy as np
 
-import advice  # noqa: E402
-from advice.envs import TASKS  # noqa: E402
-from advice.envs.arena import PHYSICS_STEPS  # noqa: E402
+import advice
+from advice.envs import TASKS
+from advice.envs.arena import PHYSICS_STEPS
 
 PEER = Path(__file__).with_name("parity_peer.py")
 DRIVE = 100

@@ -23,11 +23,11 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-import env_throughput as throughput  # noqa: E402
-import numpy as np  # noqa: E402
+import env_throughput as throughput
+import numpy as np
 
-import advice  # noqa: E402
-from advice.envs.sensors import pseudo_lidar  # noqa: E402
+import advice
+from advice.envs.sensors import pseudo_lidar
 
 EPISODES, STEPS = 4, 250
 LIMITS = {

@@ -15,7 +15,10 @@ import numpy as np
 from advice.types import Array
 
 _RING_RADIUS, _RING_HEIGHT, _RING_GAP = 0.24, 0.18, 0.05
+_LINE_COLOUR, _LINE_HALF_WIDTH, _LINE_HALF_LENGTH = (0.70, 0.73, 0.79, 1.0), 0.008, 8
 _MAX_GEOMS = 2000
+_BOX = mujoco.mjtGeom.mjGEOM_BOX  # has few faces: spheres would double a frame's time
+_UPRIGHT = np.eye(3).ravel()
 
 
 def _has_display() -> bool:
@@ -75,6 +78,7 @@ class Painter:
             mujoco.mjtCatBit.mjCAT_ALL.value,
             self._scene,
         )
+        self._draw_floor_lines()
         car = data.body("agent")
         for level, (readings, colour) in enumerate(rings):
             self._draw_ring(car.xpos, car.xmat.reshape(3, 3), level, readings, colour)
@@ -82,24 +86,32 @@ class Painter:
         mujoco.mjr_readPixels(self._pixels, None, self._area, self._context)
         return self._pixels[::-1].copy()  # OpenGL counts rows from below
 
+    def _draw_floor_lines(self) -> None:
+        """A line every metre: a texture would take longer than all the rest."""
+        long, wide, flat = float(_LINE_HALF_LENGTH), _LINE_HALF_WIDTH, 0.001
+        for at in range(-_LINE_HALF_LENGTH, _LINE_HALF_LENGTH + 1):
+            self._add(_BOX, (wide, long, flat), (at, 0.0, flat), _LINE_COLOUR)
+            self._add(_BOX, (long, wide, flat), (0.0, at, flat), _LINE_COLOUR)
+
     def _draw_ring(
         self, car_pos: Array, car_mat: Array, level: int, readings: Array, colour: tuple[float, ...]
     ) -> None:
         """One dot per bin around the car, larger and more solid the nearer something is."""
-        scene = self._scene
         radius = _RING_RADIUS + _RING_GAP * level
-        for i, reading in enumerate(readings):
-            if scene.ngeom >= scene.maxgeom:
-                return
+        for i, reading in enumerate(readings.tolist()):
             angle = 2.0 * math.pi * (i + 0.5) / len(readings)
-            offset = np.array((radius * math.cos(angle), radius * math.sin(angle), _RING_HEIGHT))
+            offset = (radius * math.cos(angle), radius * math.sin(angle), _RING_HEIGHT)
+            size = 0.009 + 0.008 * reading
+            place = car_pos + car_mat @ np.array(offset)
+            self._add(_BOX, (size, size, size), place, (*colour[:3], 0.15 + 0.85 * reading))
+
+    def _add(self, shape: Any, size: Any, place: Any, colour: tuple[float, ...]) -> None:
+        """Something that is seen but is not in the world."""
+        scene = self._scene
+        if scene.ngeom < scene.maxgeom:
+            rgba = np.array(colour, dtype=np.float32)
             mujoco.mjv_initGeom(
-                scene.geoms[scene.ngeom],
-                mujoco.mjtGeom.mjGEOM_SPHERE,
-                np.full(3, 0.012 + 0.010 * float(reading)),
-                car_pos + car_mat @ offset,
-                np.eye(3).ravel(),
-                np.array((*colour[:3], 0.15 + 0.85 * float(reading)), dtype=np.float32),
+                scene.geoms[scene.ngeom], shape, np.array(size), np.array(place), _UPRIGHT, rgba
             )
             scene.ngeom += 1
 
