@@ -18,6 +18,7 @@ from advice.reports.statistics import (
     paired_difference,
     reduction,
     run_lengths,
+    tail,
 )
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30).map(np.array)
@@ -83,14 +84,25 @@ def test_strata_are_resampled_apart() -> None:
     assert interval == (6, 6, 6)
 
 
-def test_intervals_cover_as_promised() -> None:
-    """With 30 seeds the 95 % interval of a mean holds the truth about 95 times in 100."""
+def test_the_tails_by_hand() -> None:
+    # Five seeds: f = 4, t = 2.776, so Phi(-sqrt(5/4) 2.776) = Phi(-3.104) = 0.00095.
+    assert tail([5]) == pytest.approx(0.00095, abs=5e-6)
+    # Two strata of five: f = 8, t = 2.306, Phi(-sqrt(10/8) 2.306) = Phi(-2.578) = 0.00497.
+    assert tail([5, 5]) == pytest.approx(0.00497, abs=5e-6)
+    assert tail([100_000]) == pytest.approx(0.025, abs=1e-5)
+    assert tail([1, 1]) == 0
+
+
+@pytest.mark.parametrize("seeds", [5, 30])
+def test_intervals_cover_as_promised(seeds: int) -> None:
+    """The 95 % interval of a saving holds the truth about 95 times in 100, with few seeds too."""
     generator = np.random.default_rng(1)
     covered = 0
-    for _ in range(400):
-        low, high = mean_interval(generator.exponential(1.0, 30) + generator.normal(0, 1, 30))[1:]
-        covered += low <= 1.0 <= high
-    assert 0.90 <= covered / 400 <= 0.98
+    for _ in range(300):
+        ours, theirs = generator.normal(80, 10, seeds), generator.normal(160, 20, seeds)
+        low, high = reduction(ours, theirs)[1:]
+        covered += low <= 0.5 <= high
+    assert 0.91 <= covered / 300 <= 0.99
 
 
 def test_moving_average_and_stretches_by_hand() -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.config import TrainConfig, from_dict, to_dict
+from advice.config import ShieldConfig, TrainConfig, from_dict, to_dict
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_COLOURS, method_label, method_order
 from advice.runs.records import COLUMNS, RunFolder, read_episodes
@@ -69,12 +69,17 @@ class Study(NamedTuple):
     """True if methods are compared under the changed setting, not variants of one method."""
 
 
+def _adaptive(config: TrainConfig) -> str:
+    rule = config.shield.k_rule
+    return "adaptive K" if rule == ShieldConfig.k_rule else f"adaptive K, rule {rule}"
+
+
 STUDIES = (
     Study(
         "fixed-k",
         "Fixed K",
         frozenset({"shield.k", "shield.k_rule"}),
-        lambda c: f"K = {c.shield.k}" if c.shield.k_rule == "fixed" else f"K {c.shield.k_rule}",
+        lambda c: f"K = {c.shield.k}" if c.shield.k_rule == "fixed" else _adaptive(c),
     ),
     Study(
         "activation",
@@ -232,14 +237,16 @@ def _one_code(
 
 def _package_notes(runs: list[Run]) -> list[str]:
     """Other packages in several versions: worth knowing, no reason to leave a run out."""
-    notes = []
+    found_several = []
     versions = [run.provenance.get("versions", {}) for run in runs]
     for package in sorted({name for found in versions for name in found} - {"advice-rl"}):
         counts = Counter(str(found.get(package)) for found in versions)
         if len(counts) > 1:
             listed = ", ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
-            notes.append(f"Runs were made with several versions of {package}: {listed}.")
-    return notes
+            found_several.append(f"{package} {listed}")
+    if not found_several:
+        return []
+    return [f"Runs were made with several versions of other packages: {'; '.join(found_several)}."]
 
 
 def _sort(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:

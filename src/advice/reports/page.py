@@ -217,7 +217,7 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
             sections.append(
                 Section(
                     f"{task.task}-{study.name}",
-                    f"Study: {study.title.lower()}",
+                    f"Study: {study.title}",
                     writer.figures(_study_figures(task, study.name, study.by_method, found, looks)),
                     writer.tables([study_table(task, study.name, found)]),
                     [],
@@ -244,16 +244,18 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list
             how = (
                 "Running total"
                 if metric.cumulative
-                else f"Average of the last {smoothing(length)} episodes"
+                else f"Average of the last {_plural(smoothing(length), 'episode')}"
             )
             seeds = sorted({item.seeds for item in curves})
-            counted = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+            counted = _plural(seeds[0], "seed")
+            if len(seeds) > 1:
+                counted = f"{seeds[0]} to {seeds[-1]} seeds"
             part = f"Counted from zero after episode {skip}. " if skip else ""
             drawings.append(
                 draw_curves(
                     f"{task.task}-{metric.name}-{phase}",
                     metric.title,
-                    f"{part}{how}; mean and standard error over {counted} seeds.",
+                    f"{part}{how}; mean and standard error over {counted}.",
                     curves,
                     looks,
                     "episodes since activation" if skip else "episode",
@@ -262,6 +264,10 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list
                 )
             )
     return drawings
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def _late_shields(task: TaskRuns) -> list[str]:

@@ -186,7 +186,8 @@ def draw_k_history(name: str, title: str, caption: str, history: KHistory, part:
             label="violation",
         )
         top.set(title=title, ylabel="violation rate")
-        top.set_ylim(min(-0.2, shown.lower.min() - 0.05), max(0.6, shown.upper.max() + 0.05))
+        highest = max(0.6, shown.upper.max(), shown.recent.max())
+        top.set_ylim(min(-0.2, shown.lower.min() - 0.05), highest + 0.05)
         bottom.step(x, shown.k, where="post", color=METHOD_K, linewidth=1.6)
         bottom.set(xlabel="episode", ylabel="K", xlim=(x[0], max(x[-1], x[0] + 1)))
         bottom.set_ylim(shown.k.min() - 0.6, shown.k.max() + 0.6)

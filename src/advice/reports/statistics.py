@@ -1,7 +1,8 @@
 """Statistics that stand up to a reviewer: few seeds, honest intervals, nothing typed by hand.
 
-Every interval is a 95 % percentile bootstrap. Each stratum (a method, or a method on one task) is
-resampled on its own, so a draw always has as many seeds of each as there really were.
+Every interval is a 95 % bootstrap interval. Each stratum (a method, or a method on one task) is
+resampled on its own, so a draw always has as many seeds of each as there really were. With few
+seeds the plain percentile interval is too narrow; :func:`tail` widens it as Student's t would.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
 Floats: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[[Sequence[Floats]], Floats]
@@ -51,10 +53,23 @@ def bootstrap(statistic: Statistic, strata: Sequence[Floats], seed: int = 0) -> 
     generator = np.random.default_rng(seed)
     data = [np.asarray(stratum, dtype=np.float64) for stratum in strata]
     draws = [x[generator.integers(len(x), size=(DRAWS, len(x)))] for x in data]
-    tail = (1.0 - LEVEL) / 2.0
+    share = tail([len(x) for x in data])
     resampled = statistic(draws)
-    low, high = np.quantile(resampled[np.isfinite(resampled)], (tail, 1.0 - tail))
+    low, high = np.quantile(resampled[np.isfinite(resampled)], (share, 1.0 - share))
     return Interval(float(statistic([x[None] for x in data])[0]), float(low), float(high))
+
+
+def tail(sizes: Sequence[int]) -> float:
+    """Share of the draws to cut off at each end (Hesterberg's expanded percentile interval).
+
+    The usual 2.5 %, made smaller for small strata: Phi(-sqrt(n / f) t_f) with n seeds in all,
+    f = n - strata degrees of freedom and t_f Student's 97.5 % quantile. 0 keeps all draws.
+    """
+    seeds = sum(sizes)
+    freedom = seeds - len(sizes)
+    if freedom < 1:
+        return 0.0
+    return float(ndtr(-np.sqrt(seeds / freedom) * stdtrit(freedom, 0.5 + LEVEL / 2.0)))
 
 
 def mean_interval(values: Floats) -> Interval:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from advice.reports.claims import MIN_SEEDS
 from advice.reports.collect import Run, TaskRuns, Variant, usable
 from advice.reports.curves import k_history, total
 from advice.reports.statistics import (
@@ -129,7 +130,9 @@ def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | 
     """All tasks together: violations relative to plain DDPG's mean on the same task."""
     counts = {task.task: totals(task, "violation", after(task)) for task in tasks}
     scales = {
-        name: _array(found["ddpg"]).mean() for name, found in counts.items() if found.get("ddpg")
+        name: _array(found["ddpg"]).mean()
+        for name, found in counts.items()
+        if "ddpg" in found and min(map(len, found.values())) >= MIN_SEEDS
     }
     names = [name for name, scale in scales.items() if scale > 0]
     if len(names) < 2:
@@ -148,8 +151,9 @@ def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | 
         "All tasks together: violations after activation, relative to DDPG",
         ("method", "runs", "interquartile mean", "probability that ADVICE has fewer"),
         rows,
-        f"Each run's violations are divided by DDPG's mean on the same task; {len(names)} tasks, "
-        "runs resampled within each task and method, 95 % intervals.",
+        f"Each run's violations are divided by DDPG's mean on the same task; {len(names)} tasks "
+        f"(those with at least {MIN_SEEDS} seeds of each method), runs resampled within each task "
+        "and method, 95 % intervals.",
     )
 
 

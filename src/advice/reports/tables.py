@@ -43,8 +43,8 @@ def shown(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Estimate):
-        if not (math.isfinite(cell.error) and cell.error > 0):
-            return shown(cell.value) + (" ± 0" if cell.error == 0 else "")
+        if not cell.error > 1e-9 * abs(cell.value):  # one seed has no error, equal seeds none
+            return shown(cell.value) + ("" if math.isnan(cell.error) else " ± 0")
         # Two digits of the error, and the mean to the same place.
         places = max(0, 1 - math.floor(math.log10(cell.error)))
         return f"{cell.value:.{places}f} ± {cell.error:.{places}f}"
