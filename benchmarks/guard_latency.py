@@ -1,0 +1,214 @@
+"""What a decision costs, on one core: endorsing, intervening, growing memories, far-away queries.
+
+    python benchmarks/guard_latency.py
+
+Beside it, the same shield built the usual way: a jitted JAX encoder call and scikit-learn's
+NearestNeighbors for each action. The last line is a JSON object with every figure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from advice import Shield, ShieldConfig
+from advice.shields.encoder import SLOPE, Encoder, EncoderWeights
+from advice.shields.judge import Judge
+from advice.threads import restart_with_one_thread
+
+OBSERVATION, ACTION = 32, 2
+rng = np.random.default_rng(0)
+
+
+def made_shield(features: int, **settings: Any) -> Shield:
+    """A shield of paper size over ``features`` points whose latent space splits in two halves."""
+    shield = Shield(
+        Box(-np.inf, np.inf, (OBSERVATION,), np.float32),
+        Box(-1, 1, (ACTION,), np.float32),
+        ShieldConfig(**settings),
+    )
+    size, hidden, latent = OBSERVATION + ACTION, shield.config.hidden_size, 2
+    weights = EncoderWeights(
+        np.zeros(size),
+        np.ones(size),
+        rng.normal(size=(size, hidden)) / np.sqrt(size),
+        rng.normal(size=hidden),
+        rng.normal(size=(hidden, latent)) / np.sqrt(hidden),
+        np.zeros(latent),
+    )
+    encoder = Encoder(weights)
+    points = np.concatenate(
+        [
+            encoder.encode(np.concatenate(situations(count), axis=1, dtype=np.float64))
+            for count in (
+                len(x) for x in np.array_split(np.empty(features), -(-features // 10_000))
+            )
+        ]
+    )
+    safe = points[:, 0] > np.median(points[:, 0])
+    shield._judge = Judge(
+        encoder, points, safe, np.arange(features), shield.action_space, shield.config
+    )
+    return shield
+
+
+def situations(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Observations and proposals like those in memory."""
+    obs = rng.normal(size=(count, OBSERVATION)).astype(np.float32)
+    return obs, rng.uniform(-1, 1, (count, ACTION)).astype(np.float32)
+
+
+def cost(
+    call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], repeats: int = 5
+) -> tuple[float, float]:
+    """Median and 99th percentile of one call in microseconds, the best of some repeats.
+
+    Other programs on the machine only ever add time, so the quietest repeat says most.
+    """
+    best = (np.inf, np.inf)
+    for _ in range(repeats):
+        spent = []
+        for each in arguments:
+            start = time.perf_counter_ns()
+            call(*each)
+            spent.append((time.perf_counter_ns() - start) / 1000)
+        best = min(best, (float(np.median(spent)), float(np.quantile(spent, 0.99))))
+    return best
+
+
+def sort_out(shield: Shield, count: int) -> tuple[list[Any], list[Any]]:
+    """Situations that the shield endorses, and such in which it intervenes."""
+    endorsed: list[Any] = []
+    refused: list[Any] = []
+    while min(len(endorsed), len(refused)) < count:
+        for obs, action in zip(*situations(1000), strict=True):
+            verdict = shield.guard(obs, action)
+            if verdict.intervened:
+                refused.append((obs, action))
+            elif not verdict.no_safe_action:
+                endorsed.append((obs, action))
+    return endorsed[:count], refused[:count]
+
+
+def critic() -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """A 256-256 critic in NumPy, float32."""
+    sizes = (OBSERVATION + ACTION, 256, 256, 1)
+    layers = [
+        (
+            rng.normal(size=(a, b)).astype(np.float32) / np.sqrt(a, dtype=np.float32),
+            np.zeros(b, np.float32),
+        )
+        for a, b in itertools.pairwise(sizes)
+    ]
+
+    def rate(obs: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        x = np.concatenate([np.broadcast_to(obs, (len(actions), len(obs))), actions], axis=1)
+        for i, (w, b) in enumerate(layers):
+            x = x @ w + b
+            if i < 2:
+                np.maximum(x, 0, out=x)
+        return x[:, 0]
+
+    return rate
+
+
+def the_usual_way(shield: Shield) -> Callable[[np.ndarray, np.ndarray], int]:
+    """Votes by a jitted JAX encoder and scikit-learn, one action at a time."""
+    import jax
+    import jax.numpy as jnp
+    from sklearn.neighbors import NearestNeighbors
+
+    judge = shield._judge
+    assert judge is not None
+    w = judge.encoder.weights
+    w1, b1, w2, b2 = (jnp.asarray(x, jnp.float32) for x in w[2:])
+    encode = jax.jit(lambda f: jax.nn.leaky_relu(f @ w1 + b1, SLOPE) @ w2 + b2)
+    tree = NearestNeighbors(n_neighbors=5).fit(judge.neighbours.points)
+
+    def votes(obs: np.ndarray, action: np.ndarray) -> int:
+        latent = np.asarray(encode(np.concatenate([obs, action])[None]))
+        return int(judge.safe[tree.kneighbors(latent, return_distance=False)[0]].sum())
+
+    return votes
+
+
+def main() -> None:
+    figures: dict[str, float] = {}
+
+    def say(name: str, text: str, value: float, p99: float | None = None) -> None:
+        figures[name] = round(value, 3)
+        if p99 is not None:
+            figures[f"{name}_p99"] = round(p99, 3)
+        tail = "" if p99 is None else f"   p99 {p99:10.1f}"
+        print(f"{text:<58} {value:10.2f}{tail}", flush=True)
+
+    shield = made_shield(2000)
+    endorsed, refused = sort_out(shield, 500)
+    rate = critic()
+    single = cost(shield.guard, endorsed)
+    say("endorse_us", "endorse, 2,000 features (us)", *single)
+    say("intervene_us", "intervene, 121 candidates, no critic (us)", *cost(shield.guard, refused))
+    rated = [(obs, action, rate) for obs, action in refused]
+    say(
+        "intervene_critic_us", "intervene, 256-256 critic in NumPy (us)", *cost(shield.guard, rated)
+    )
+
+    batch = tuple(np.stack(x) for x in zip(*(endorsed * 3)[:1024], strict=True))
+    per_decision = cost(shield.guard_batch, [batch] * 10)[0] / 1024
+    say("batch_us", "guard_batch of 1,024 endorsed, per decision (us)", per_decision)
+    say("batch_speedup", "  times faster than single calls", single[0] / per_decision)
+    mixed = (endorsed[:400] + refused[:112]) * 2
+    alone = cost(lambda: [shield.guard(o, a) for o, a in mixed], [()] * 3)[0] / 1024
+    stacked = tuple(np.stack(x) for x in zip(*mixed, strict=True))
+    together = cost(shield.guard_batch, [stacked] * 3)[0] / 1024
+    say("batch_mixed_us", "guard_batch of 1,024, 22 % interventions (us)", together)
+    say("batch_mixed_speedup", "  times faster than single calls", alone / together)
+
+    usual = the_usual_way(shield)
+    usual_us = cost(usual, endorsed, 3)
+    say("usual_us", "endorse the usual way (us)", *usual_us)
+    say("usual_ratio", "  times slower than ours", usual_us[0] / single[0])
+    candidates = shield._judge.candidates.fixed  # type: ignore[union-attr]
+    usual_intervene = cost(lambda obs, _: [usual(obs, a) for a in candidates], refused[:10], 2)
+    say("usual_intervene_us", "intervene the usual way, action by action (us)", usual_intervene[0])
+    say(
+        "usual_intervene_ratio",
+        "  times slower than ours",
+        usual_intervene[0] / figures["intervene_us"],
+    )
+
+    for features in (1000, 100_000, 1_000_000):
+        large = made_shield(features)
+        ours = sort_out(large, 300)[0]
+        say(
+            f"endorse_{features}_us",
+            f"endorse, {features:,} features (us)",
+            *cost(large.guard, ours),
+        )
+        far = [(o * np.float32(s), a) for s in (10, 100, 1e4, 1e8) for o, a in ours[:75]]
+        median, p99 = cost(large.guard, far)
+        say(
+            f"far_{features}_us",
+            f"any verdict, 10 to 1e8 sigma away, {features:,} (us)",
+            median,
+            p99,
+        )
+        worst = max(cost(large.guard, [each] * 3, 3)[0] for each in far)
+        say(f"far_worst_{features}_us", "  the worst of 300 such, median of repeats (us)", worst)
+    say(
+        "growth",
+        "growth of endorsing from 1e3 to 1e6 features",
+        figures["endorse_1000000_us"] / figures["endorse_1000_us"],
+    )
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    restart_with_one_thread()
+    main()
