@@ -165,7 +165,7 @@ def test_fallbacks_when_nothing_is_safe(fitted):
     most = considered.safe_neighbours.max()
     clearance = [
         min(d for d, i in zip(row_d, row_i, strict=True) if not judge.safe[i])
-        for row_d, row_i in zip(*considered.nearest[::-1], strict=True)
+        for row_i, row_d in zip(*judge.neighbours.query(considered.latents), strict=True)
     ]
     best = max(
         (c, -i)

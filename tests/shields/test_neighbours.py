@@ -24,7 +24,8 @@ def check(points: np.ndarray, queries: np.ndarray, k: int, in_tree: int) -> None
         indices, squared = brute_force(points, query, k)
         assert found.indices[row].tolist() == indices
         assert found.squared[row].tolist() == squared
-        assert sorted(neighbours.query_one(query).tolist()) == sorted(indices)
+        assert sorted(neighbours.set_of_one(query).tolist()) == sorted(indices)
+        assert sorted(neighbours.sets(queries)[row].tolist()) == sorted(indices)
 
 
 @given(st.data())

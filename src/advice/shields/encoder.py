@@ -73,8 +73,7 @@ class Encoder:
         return self.units(features, first) @ self.w1[first : first + features.shape[-1]]
 
     def finish(self, hidden: Floats) -> Floats:
-        """Latent points from the summed shares (no bias yet), which are overwritten."""
-        hidden += self.b1
+        """Latent points from the summed shares and bias ``b1``, which are overwritten."""
         np.maximum(hidden, SLOPE * hidden, out=hidden)
         np.rint(hidden, out=hidden)
         latent = hidden @ self.w2.T
@@ -85,9 +84,9 @@ class Encoder:
     def encode(self, features: Floats) -> Floats:
         """(..., d) raw features to (..., latent) points, a few thousand rows at a time."""
         if features.ndim == 1 or len(features) <= 4096:
-            return self.finish(self.share(features))
+            return self.finish(self.share(features) + self.b1)
         blocks = np.array_split(features, -(-len(features) // 4096))
-        return np.concatenate([self.finish(self.share(block)) for block in blocks])
+        return np.concatenate([self.finish(self.share(block) + self.b1) for block in blocks])
 
 
 def _grid(largest: float) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from advice.config import ShieldConfig
 from advice.shields.candidates import Candidates
 from advice.shields.encoder import Encoder, Floats
-from advice.shields.neighbours import Nearest, Neighbours
+from advice.shields.neighbours import Neighbours
 from advice.shields.spaces import Space
 from advice.types import Array, RateActions, Verdict
 
@@ -21,7 +21,8 @@ class Considered(NamedTuple):
 
     actions: Array
     """(C, *action shape)"""
-    nearest: Nearest
+    latents: Floats
+    """(C, latent)"""
     safe_neighbours: NDArray[np.int64]
     """(C,)"""
 
@@ -52,8 +53,7 @@ class Judge:
         self.candidates = Candidates(
             action_space, low, high, config.candidates_per_dimension, config.candidate_budget
         )
-        self._fixed = self._flat(self.candidates.fixed)
-        self._fixed_share = encoder.share(self._fixed, self._split)
+        self._fixed_share = encoder.share(self._flat(self.candidates.fixed), self._split)
 
     def required(self, k: int) -> int:
         """Safe neighbours needed: K, or the same share while there are fewer than K_max points."""
@@ -85,7 +85,7 @@ class Judge:
     ) -> Verdict:
         """The verdict on one proposal, whose checked feature is given."""
         latent = self.encoder.encode(feature)
-        safe = int(np.count_nonzero(self.safe[self.neighbours.query_one(latent)]))
+        safe = int(np.count_nonzero(self.safe[self.neighbours.set_of_one(latent)]))
         verdict = Verdict(action, False, safe, False)
         if safe < self.required(k):
             verdict = self._replace(obs, verdict, feature, k, rate_actions)
@@ -102,7 +102,7 @@ class Judge:
     ) -> list[Verdict]:
         """The same for a stack of proposals: equal, as the encoder and the neighbours are exact."""
         latents = self.encoder.encode(features)
-        votes = self.votes(self.neighbours.query(latents)).tolist()
+        votes = self.votes(latents).tolist()
         required = self.required(k)
         verdicts = [
             Verdict(action, False, v, False) for action, v in zip(actions, votes, strict=True)
@@ -113,9 +113,9 @@ class Judge:
             verdicts = [self._with_details(v, z) for v, z in zip(verdicts, latents, strict=True)]
         return verdicts
 
-    def votes(self, nearest: Nearest) -> NDArray[np.int64]:
-        """Safe neighbours per query."""
-        return np.count_nonzero(self.safe[nearest.indices], axis=1)
+    def votes(self, latents: Floats) -> NDArray[np.int64]:
+        """(M,) safe neighbours of (M, latent) points."""
+        return np.count_nonzero(self.safe[self.neighbours.sets(latents)], axis=1)
 
     def consider(self, feature: Floats) -> Considered:
         """Every alternative to the proposal in ``feature``, with its neighbours' votes."""
@@ -124,9 +124,9 @@ class Judge:
             near = self.candidates.near(feature[self._split :])
             actions = np.concatenate([actions, near])
             share = np.concatenate([share, self.encoder.share(self._flat(near), self._split)])
-        latents = self.encoder.finish(self.encoder.share(feature[: self._split]) + share)
-        nearest = self.neighbours.query(latents)
-        return Considered(actions, nearest, self.votes(nearest))
+        here = self.encoder.share(feature[: self._split]) + self.encoder.b1
+        latents = self.encoder.finish(here + share)
+        return Considered(actions, latents, self.votes(latents))
 
     def rate(
         self, obs: Any, actions: Array, feature: Floats, rate_actions: RateActions | None
@@ -147,8 +147,8 @@ class Judge:
 
     def least_risky(self, considered: Considered) -> int:
         """Most safe neighbours, then farthest from the nearest unsafe one; the first of equals."""
-        unsafe = ~self.safe[considered.nearest.indices]
-        clearance = np.where(unsafe, considered.nearest.squared, np.inf).min(1)
+        nearest = self.neighbours.query(considered.latents)
+        clearance = np.where(self.safe[nearest.indices], np.inf, nearest.squared).min(1)
         return int(np.lexsort((-clearance, -considered.safe_neighbours))[0])
 
     def _replace(

@@ -64,8 +64,19 @@ class Neighbours:
                 self._look_closer(queries[row], nearest, row)
         return nearest
 
-    def query_one(self, query: Floats) -> NDArray[np.int64]:
-        """Indices of the nearest of one query, in no particular order: the guard's fast way."""
+    def sets(self, queries: Floats) -> NDArray[np.int64]:
+        """(M, n) indices of the nearest in no particular order: all a vote needs, and faster."""
+        if self.in_tree < len(self.points) or self._k_max >= len(self._kept):
+            return self.query(queries).indices
+        distances, found = self._tree.query(queries, k=self._k_max + 1)
+        indices: NDArray[np.int64] = self._kept[found[:, :-1]]
+        doubtful = distances[:, -2] * _CLOSE >= distances[:, -1]
+        if doubtful.any():
+            indices[doubtful] = self.query(queries[doubtful]).indices
+        return indices
+
+    def set_of_one(self, query: Floats) -> NDArray[np.int64]:
+        """(n,) the same for one query, without the cost of a batch."""
         if self.in_tree == len(self.points) and self._k_max < len(self._kept):
             distances, found = self._tree.query(query, k=self._k_max + 1)
             if distances[-2] * _CLOSE < distances[-1]:
