@@ -18,13 +18,15 @@ sys.path.insert(0, str(TESTS / "runs"))
 
 from helpers import assert_same_run, small  # noqa: E402
 
+from advice.runs.engines import run_local  # noqa: E402
 from advice.runs.grid import Cell, status_of  # noqa: E402
-from advice.runs.loop import train  # noqa: E402
 from advice.runs.ray_engine import run_ray  # noqa: E402
 from advice.runs.records import RunFolder  # noqa: E402
 from advice.threads import ONE_THREAD  # noqa: E402
 
 EPISODES = 60
+
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own warnings are not ours to mend
 
 
 def grid(out: Path) -> list[Cell]:
@@ -40,9 +42,11 @@ def grid(out: Path) -> list[Cell]:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
+    """The same grid by the local engine."""
     cells = grid(tmp_path_factory.mktemp("local"))
-    for cell in cells:
-        train(cell.config, cell.folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(TESTS))
+        assert not run_local(cells, lambda: None).failed
     return cells
 
 
@@ -68,13 +72,10 @@ def test_a_lost_node_costs_nothing_but_time(
     lost = []
 
     def watch() -> None:
-        both = all(
-            RunFolder(cell.folder.path).episodes_file.exists() or not shared_storage
-            for cell in cells[:2]
-        )
-        under_way = len(ray.util.state.list_tasks(filters=[("state", "=", "RUNNING")])) >= 2
-        if not lost and both and under_way:
-            cluster.remove_node(cluster.second)  # with the run that is on it
+        """Once both nodes are at work, take one away, with the run that is on it."""
+        started = not shared_storage or all(c.folder.episodes_file.exists() for c in cells[:2])
+        if not lost and started and ray.available_resources().get("CPU", 0) == 0:
+            cluster.remove_node(cluster.second)
             lost.append(cluster.add_node(num_cpus=1))
 
     outcome = run_ray(cells, watch, cluster.address, attempts=4, shared_storage=shared_storage)
