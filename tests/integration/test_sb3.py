@@ -38,8 +38,20 @@ class ForbiddenPendulum(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated or violation, truncated, {**info, "violation": violation}
 
 
-def randomised_goal() -> Any:
-    return advice.make("randomised-goal", max_episode_steps=60)
+class HastyGoal(gym.Wrapper[Any, Any, Any, Any]):
+    """Randomised goal among many cubes, with long strides, so that a beginner crashes soon."""
+
+    def __init__(self) -> None:
+        super().__init__(advice.make("randomised-goal", cubes=16, max_episode_steps=400))
+
+    def step(self, action: Any) -> Any:
+        total = 0.0
+        for _ in range(10):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return obs, total, terminated, truncated, info
 
 
 class Received(gym.Wrapper[Any, Any, Any, Any]):
@@ -60,7 +72,7 @@ class Received(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, info
 
 
-TASKS = {"corridor": Corridor, "pendulum": ForbiddenPendulum, "goal": randomised_goal}
+TASKS = {"corridor": Corridor, "pendulum": ForbiddenPendulum, "goal": HastyGoal}
 
 
 def make(kind: Any, task: str, count: int = 1, **options: Any) -> tuple[Any, list[Received]]:
@@ -86,7 +98,8 @@ def check_replay(model: Any, envs: list[Received]) -> None:
         rows = slice(0, buffer.pos)
         assert buffer.pos == len(actions)
         np.testing.assert_array_equal(buffer.observations[rows, place], before)
-        np.testing.assert_array_equal(buffer.next_observations[rows, place], after)
+        # SB3 normalises the last observation of an episode and back again: rounding, no more
+        np.testing.assert_allclose(buffer.next_observations[rows, place], after, atol=1e-6)
         scaled = model.policy.scale_action(actions)
         np.testing.assert_allclose(buffer.actions[rows, place], scaled, atol=1e-6)
         np.testing.assert_allclose(buffer.rewards[rows, place], rewards, rtol=1e-6)
@@ -100,7 +113,7 @@ def check_replay(model: Any, envs: list[Received]) -> None:
 def test_the_replay_buffer_holds_what_was_executed(kind: Any, task: str) -> None:
     model, envs = make(kind, task)
     shield(model, QUICK)
-    model.learn(1500)
+    model.learn(1200)
     assert model.shield.armed
     assert model.watch.interventions > 0
     assert model.watch.violations > 0
@@ -153,7 +166,7 @@ def test_ppo(task: str, count: int, learns: Any) -> None:
                 np.testing.assert_allclose(buffer.log_probs[:, place], log_probs, atol=1e-4)
 
     check = Check()
-    model.learn(3000, callback=check)
+    model.learn(2000, callback=check)
     assert model.watch.interventions == check.replaced > 0
 
 
@@ -178,23 +191,20 @@ def test_a_shield_that_never_intervenes_changes_nothing(kind: Any) -> None:
     def trained(shielded: bool) -> tuple[Any, list[Received]]:
         model, envs = make(kind, "corridor")
         if shielded:
-            config = advice.ShieldConfig(construction_episodes=10**6, hidden_size=16)
-            shield(model, config, shield=_endorsing(config))
-            assert model.shield.armed
+            shield(model, shield=_endorsing())
         return model.learn(400), envs
 
     (bare, bare_envs), (model, envs) = trained(False), trained(True)
+    assert model.watch.interventions == 0
     for left, right in zip(bare_envs[0].steps, envs[0].steps, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
     ours, theirs = model.policy.state_dict(), bare.policy.state_dict()
     assert all((ours[name] == theirs[name]).all() for name in theirs)
 
 
-def _endorsing(config: advice.ShieldConfig) -> advice.Shield:
+def _endorsing() -> advice.Shield:
     """An armed shield that knows four unsafe features: of five neighbours one is always safe."""
-    import dataclasses
-
-    config = dataclasses.replace(config, k=1, k_rule="fixed", max_epochs=2)
+    config = advice.ShieldConfig(k=1, k_rule="fixed", hidden_size=16, max_epochs=2)
     made = advice.Shield(Corridor.observation_space, Corridor.action_space, config)
     for number in range(20):
         outcome = advice.Outcome.UNSAFE if number < 4 else advice.Outcome.SAFE
@@ -325,7 +335,9 @@ def test_under_observation_normalisation_the_shield_sees_the_real_world() -> Non
     check_replay(model, [env])
     rate = model.watch.rate_actions
     seen, _ = model.policy.obs_to_tensor(venv.normalize_obs(np.array([[0.1, 0.2]], np.float32)))
-    value = model.critic.q1_forward(seen, model.policy.obs_to_tensor(np.zeros((1, 2)))[0])
+    value = model.critic.q1_forward(
+        seen, model.policy.obs_to_tensor(np.zeros((1, 2), np.float32))[0]
+    )
     rated = rate(np.array([0.1, 0.2], np.float32), np.zeros((1, 2), np.float32))
     assert rated[0] == pytest.approx(value.item(), rel=1e-5)
 
