@@ -22,7 +22,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "reports"))
 
-from made_up import write_grid  # noqa: E402
+from made_up import write_grid
 
 TASKS = (
     "semi-random-goal",

@@ -111,6 +111,11 @@ def test_the_same_run_counts_once(tmp_path: Path) -> None:
     found = collect([tmp_path / "a", tmp_path, tmp_path / "b"])
     assert len(found.tasks[0].methods["ddpg"]) == 1
     assert "the same run as" in reasons(found)
+    short = dataclasses.replace(BASE, method="ddpg", seed=1)
+    write_run(tmp_path / "a", short, episodes=10)
+    write_run(tmp_path / "b", short)
+    kept = collect([tmp_path]).tasks[0].methods["ddpg"]
+    assert [len(run.table) for run in kept] == [120, 120]  # the longer one of the two
 
 
 def test_studies_are_recognised_by_their_settings(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def _sort(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:
     methods: dict[str, list[Run]] = {}
     variants: dict[tuple[str, str, str], list[Run]] = {}
     seen: dict[tuple[Any, ...], Path] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: -len(run.table)):  # of twins the longer one counts
         settings = _settings(run.config)
         path, method = run.folder.path, run.config.method
         twin = (method, run.config.seed, json.dumps(settings, sort_keys=True))

@@ -155,8 +155,10 @@ def draw_curves(
 
 
 def legend(figure: Figure, axes: Any, columns: int = 3) -> None:
-    """Below the axes, where it hides nothing."""
+    """Below the axes, where it hides nothing; long labels take two columns at most."""
     handles, labels = axes.get_legend_handles_labels()
+    if max(map(len, labels), default=0) > 16:
+        columns = min(columns, 2)
     figure.legend(
         handles,
         labels,
@@ -173,8 +175,8 @@ def draw_k_history(name: str, title: str, caption: str, history: KHistory, part:
     with canvas(2, 1, (7.4, 4.2), sharex=True, height_ratios=(2, 1)) as (figure, (top, bottom)):
         x = shown.episodes
         top.fill_between(x, shown.lower, shown.upper, color=GRID, alpha=0.18, linewidth=0)
-        top.plot(x, shown.upper, color=UNSAFE, linewidth=1.1, label="upper, μ_d + σ_d")
-        top.plot(x, shown.lower, color=SAFE, linewidth=1.1, label="lower, μ_d − σ_d")
+        top.plot(x, shown.upper, color=UNSAFE, linewidth=1.1, label="upper, μ_d+σ_d")
+        top.plot(x, shown.lower, color=SAFE, linewidth=1.1, label="lower, μ_d−σ_d")
         top.plot(x, shown.recent, color=INK, linewidth=1.3, label="recent, μ_r")
         crashed = shown.violations > 0
         top.plot(
