@@ -216,7 +216,7 @@ class TabularConfig:
     """The tabular shield; candidates and the cap per episode are those of the ADVICE shield."""
 
     within: bool = False
-    """Match what lies within 0.1 of a stored pair in every number, instead of equal rounded ones."""
+    """Match what lies within 0.1 of a stored pair in every number, not equal rounded numbers."""
 
 
 @dataclass(frozen=True)
