@@ -14,11 +14,11 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 
-import gymnasium as gym  # noqa: E402
-import numpy as np  # noqa: E402
-from gymnasium.spaces import Box  # noqa: E402
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
 
-import advice  # noqa: E402
+import advice
 
 BLOCKS, STEPS, FEATURES = 10, 500, 2000
 

@@ -29,9 +29,9 @@ def test_every_example_is_short() -> None:
 
 def test_plain_loop(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     path = tmp_path / "shield.safetensors"
-    small = ["--episodes=40", "--construction-episodes=30", "--max-steps=60", "--fit-epochs=3"]
+    small = ["--episodes=32", "--construction-episodes=30", "--max-steps=60", "--fit-epochs=3"]
     run_example("plain_loop.py", *small, f"--save={path}", monkeypatch=monkeypatch)
-    assert "episode 40:" in capsys.readouterr().out
+    assert "episode 32:" in capsys.readouterr().out
     assert advice.Shield.load(path).armed
 
 
