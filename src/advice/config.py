@@ -134,6 +134,8 @@ class CSCConfig:
     """Standard deviation of the draws around the policy's action (which spans -1 to 1)."""
     conservative_weight: float = 0.5
     """Weight of the term that raises the danger of actions that were not tried."""
+    conservative_states: int = 8
+    """States of each batch on which that term is estimated; all of them cost ten times as much."""
     conservative_actions: int = 10
     """Actions per state in that term: this many near the policy and as many uniform ones."""
     gamma: float = 0.95

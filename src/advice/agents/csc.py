@@ -58,11 +58,13 @@ def conservative_loss(
 ) -> Any:
     """mean ½(Q_C - y)² + α (mean Q_C(s, a_data) - mean Q_C(s, a_policy)).
 
-    Going down it raises Q_C on ``policy_actions`` (n, m, action size): what was not tried is
-    taken for dangerous until the data say otherwise.
+    Going down it raises Q_C on ``policy_actions`` (k, m, action size) of the batch's first k ≤ n
+    states: what was not tried is taken for dangerous until the data say otherwise.
     """
     on_data = failure_probability(safety_critic, batch.obs, batch.action)
-    on_policy = jax.nn.sigmoid(critic_values(safety_critic, batch.obs, policy_actions))
+    on_policy = jax.nn.sigmoid(
+        critic_values(safety_critic, batch.obs[: len(policy_actions)], policy_actions)
+    )
     bellman = 0.5 * jnp.mean((on_data - target) ** 2)
     return bellman + weight * (jnp.mean(on_data) - jnp.mean(on_policy))
 
@@ -132,7 +134,8 @@ class CSC(Agent):
         )
         failed = (batch.cost > 0).astype(jnp.float32)
         target = failure_target(failed, next_probability, done, csc.gamma)
-        policy_actions = self._policy_actions(key, state.actor.network, batch.obs)
+        doubted = batch.obs[: csc.conservative_states]
+        policy_actions = self._policy_actions(key, state.actor.network, doubted)
 
         def safety_loss(safety_critic: Network) -> Any:
             return conservative_loss(
