@@ -24,9 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "runs")]
 
-from helpers import assert_same_run  # noqa: E402
+from helpers import assert_same_run
 
-from advice.threads import one_thread  # noqa: E402
+from advice.threads import one_thread
 
 OPTIONS = {
     "--task": "tiny:Corridor",

@@ -18,18 +18,18 @@ restart_with_one_thread()
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
-import json  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from itertools import pairwise  # noqa: E402
+import json
+import time
+from collections.abc import Callable
+from itertools import pairwise
 
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-from gymnasium.spaces import Box  # noqa: E402
+import jax
+import numpy as np
+from gymnasium.spaces import Box
 
-from advice.agents.ddpg import DDPG  # noqa: E402
-from advice.config import AgentConfig  # noqa: E402
-from advice.types import Transition  # noqa: E402
+from advice.agents.ddpg import DDPG
+from advice.config import AgentConfig
+from advice.types import Transition
 
 OBS, ACT, HIDDEN, BATCH = 32, 2, 256, 64
 OBSERVATIONS, ACTIONS = Box(0, 1, (OBS,), np.float32), Box(-1, 1, (ACT,), np.float32)

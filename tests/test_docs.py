@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from blocks import ROOT, run_blocks
 
 PAGES = ["README.md", "docs/index.md", "docs/tasks.md", "docs/guides/transfer.md"]
