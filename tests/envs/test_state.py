@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -98,7 +99,9 @@ def test_seeding_follows_gymnasium():
 
 
 @pytest.mark.parametrize(
-    "vector", [gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv]
+    "vector",
+    [gymnasium.vector.SyncVectorEnv, partial(gymnasium.vector.AsyncVectorEnv, context="spawn")],
+    ids=["sync", "async"],
 )
 def test_vector_environments(vector):
     makers = [lambda: advice.make("randomised-goal", max_episode_steps=6)] * 2
