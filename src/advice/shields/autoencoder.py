@@ -22,7 +22,7 @@ from advice.types import Array
 
 _BATCH_NORM_MEMORY = 0.95
 _BATCH_NORM_EPS = 1e-3
-_STEPS = (250, 500)  # gradient steps an epoch takes at least and at most
+_STEPS = (200, 500)  # gradient steps an epoch takes at least and at most
 _NOISE = 2**25  # random bytes on the device at once
 _VALIDATION_PAIRS = 1024
 _MIN_IMPROVEMENT = 1e-4
