@@ -157,15 +157,16 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
     ]
     environment = one_thread({**os.environ, "PYTHONPATH": str(TESTS)})
     quiet = {"stdout": subprocess.DEVNULL, "env": environment}
+    with RunFolder(tmp_path).locked():
+        busy = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert busy.returncode == 2
+    assert "in use by another process" in busy.stderr
     first = subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
     began = time.monotonic()
     while not any(tmp_path.rglob("episodes.csv")):
         assert first.poll() is None
         assert time.monotonic() - began < 120
         time.sleep(0.05)
-    busy = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert busy.returncode == 2
-    assert "in use by another process" in busy.stderr
     first.kill()
     first.wait()
     assert {cell.config.method for cell in read_grid(tmp_path)} == {"ddpg", "advice"}
