@@ -308,6 +308,7 @@ def test_the_logger_and_callbacks(tmp_path: Path) -> None:
     assert int(last["shield/armed"]) == model.shield.armed
     assert int(last["shield/interventions"]) <= model.watch.interventions
     assert {"shield/violations", "shield/k"} <= set(last)
+    model.logger.close()
 
 
 @pytest.mark.parametrize("kind", [TD3, PPO])
