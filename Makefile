@@ -59,7 +59,7 @@ test-integrations: $(VENV)/.integrations
 	$(BIN)/python -m pytest -n $(WORKERS) tests/integration
 
 bench: $(VENV)/.dev
-	@for script in env_throughput guard_latency shield_fit update_speed method_speed training_speed \
+	@for script in env_throughput guard_latency shield_fit update_speed method_speed training_speed checkpoint_cost \
 		wrapper_overhead report_speed grid_scaling guard_soak kill_resume; do \
 		echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 

@@ -225,7 +225,10 @@ def demo(options: Demo) -> int:
     from advice.demo import demo_cells, demo_rows, draw, film, train_pair
     from advice.display import GridDisplay
 
-    shield = ShieldConfig(construction_episodes=options.construction_episodes)
+    # so few crashes ask for a wider margin and less dropout than the paper's, see the docs
+    shield = ShieldConfig(
+        construction_episodes=options.construction_episodes, margin=5.0, dropout=0.1
+    )
     config = TrainConfig(
         task=options.task, seed=options.seed, episodes=options.episodes, shield=shield
     )

@@ -63,9 +63,9 @@ class Demo:
     """The task to learn."""
     seed: int = 0
     """Everything random follows from this number."""
-    episodes: int = 600
+    episodes: int = 370
     """Episodes of each of the two runs."""
-    construction_episodes: int = 300
+    construction_episodes: int = 220
     """When the shield is fitted and armed."""
 
 

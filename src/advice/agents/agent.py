@@ -137,11 +137,6 @@ class Agent(ABC):
         scaled = (self._middle + self._half * action).astype(np.float32)
         return np.clip(scaled, self._low, self._high)
 
-    def _forget_copies(self) -> None:
-        """NumPy's copies of the weights are made when they are next needed."""
-        self._actor_copy: Network | None = None
-        self._critic_copy: Network | None = None
-
     def weights(self, name: str) -> Any:
         """A part's network as NumPy's own arrays, copied when first needed after an update."""
         if name not in self._copies:
