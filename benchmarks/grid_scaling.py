@@ -42,8 +42,8 @@ def throughput(processes: int, episodes: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--episodes", type=int, default=120)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
     speeds: dict[int, list[float]] = {1: [], 2: []}
     for number in range(options.rounds):

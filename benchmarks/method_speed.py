@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
-from advice.threads import ONE_THREAD
+from advice.threads import restart_with_one_thread
 
-os.environ.update(ONE_THREAD)
+restart_with_one_thread()
 
 import numpy as np
 
