@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advice.shields.labels import FeatureStore, label
+from advice.shields.labels import EpisodeLabels, FeatureStore, label
+from advice.shields.signals import Signals
 from advice.types import Outcome
 
 
@@ -26,8 +27,8 @@ def test_label_follows_the_rule(first, violation, cost, success, expected):
         assert label(first, *ending, violation, cost, success) is expected
 
 
-def store(capacity: int = 5, unsafe_per_episode: int = 3) -> FeatureStore:
-    return FeatureStore(1, np.dtype(np.float32), capacity, unsafe_per_episode)
+def store(capacity: int = 5) -> FeatureStore:
+    return FeatureStore(1, np.dtype(np.float32), capacity)
 
 
 def test_store_keeps_both_classes_in_order_of_arrival_and_forgets_the_inconclusive():
@@ -42,14 +43,20 @@ def test_store_keeps_both_classes_in_order_of_arrival_and_forgets_the_inconclusi
     assert episodes.tolist() == [0, 1, 3, 4]
 
 
-def test_one_episode_adds_only_so_many_unsafe_features():
+def test_only_the_first_unsafe_steps_of_an_episode_count():
+    labels, unsafe = EpisodeLabels(3), Signals(False, False, False, 0.2, False)
+    outcomes = [labels.next(unsafe) for _ in range(5)]
+    assert outcomes == [Outcome.UNSAFE] * 3 + [Outcome.INCONCLUSIVE] * 2
+    assert labels.next(unsafe._replace(cost=0.0, success=True)) == Outcome.SAFE
+    assert EpisodeLabels(3).next(unsafe._replace(cost=0.0)) == Outcome.SAFE  # the first step
+    assert EpisodeLabels(0).next(unsafe) == Outcome.INCONCLUSIVE
+
+
+def test_features_recorded_without_episodes_are_all_kept():
     kept, rng = store(capacity=100), np.random.default_rng(0)
-    for _ in range(10):
-        kept.add(np.zeros(1), Outcome.UNSAFE, rng)
-    assert kept.count(Outcome.UNSAFE) == 3
-    kept.end_episode()
-    assert kept.add(np.zeros(1), Outcome.UNSAFE, rng) == 3
-    assert kept.count(Outcome.UNSAFE) == 4
+    for value in range(60):
+        kept.add(np.array([value]), Outcome(value % 2), rng)
+    assert kept.count(Outcome.UNSAFE) == kept.count(Outcome.SAFE) == 30
 
 
 def test_a_full_store_keeps_a_fair_sample():

@@ -79,9 +79,7 @@ def test_a_shield_serves_another_task_with_the_same_spaces(path):
 @given(st.integers(0, 40), st.integers(0, 2**32 - 1))
 def test_going_on_from_a_snapshot_is_going_on(fitted, cut, seed):
     """Record, guard and end episodes, with an interruption anywhere: bit-identical."""
-    config = dataclasses.replace(
-        SMALL, keep_learning=True, capacity_per_class=160, unsafe_per_episode=2
-    )
+    config = dataclasses.replace(SMALL, keep_learning=True, capacity_per_class=160)
     whole, part = copy(fitted, config), copy(fitted, config)
     rng = np.random.default_rng(seed)
     for step in range(40):

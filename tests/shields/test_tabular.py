@@ -102,16 +102,6 @@ def test_within_looks_at_distances_instead() -> None:
     assert np.abs(replaced - act(0.54, 0.5)).max() > 0.1
 
 
-def test_one_episode_adds_only_so_many() -> None:
-    table = shield(unsafe_per_episode=3)
-    for number in range(10):
-        table.record(STATE + np.float32(number / 10), act(0, 0), Outcome.UNSAFE)
-    assert len(table) == 3
-    table.end_episode(violated=True)
-    table.record(STATE - 1, act(0, 0), Outcome.UNSAFE)
-    assert len(table) == 4
-
-
 @pytest.mark.parametrize("within", [False, True])
 def test_a_restored_table_judges_the_same(within: bool) -> None:
     rng = np.random.default_rng(0)
@@ -129,7 +119,7 @@ def test_a_restored_table_judges_the_same(within: bool) -> None:
         verdicts += one.intervened
     assert 0 < verdicts < 200
     with pytest.raises(ValueError, match="rows of 4"):
-        second.restore({"pairs": np.zeros((2, 3))}, {"unsafe_now": 0})
+        second.restore({"pairs": np.zeros((2, 3))}, {"stored": 2})
 
 
 def test_spaces_and_values_are_checked() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from advice.config import ShieldConfig
 from advice.shields.advice import Shield
-from advice.shields.labels import label
+from advice.shields.labels import EpisodeLabels
 from advice.shields.signals import Signals, read_signals
 from advice.types import (
     Array,
@@ -72,9 +72,11 @@ class Watch:
         if features is not None:
             observation_space = _feature_space(observation_space, features)
         self.shield = _find_shield(shield, observation_space, action_space, config, seed)
-        self.penalty = getattr(self.shield, "config", ShieldConfig()).intervention_penalty
+        self._config: ShieldConfig = getattr(self.shield, "config", ShieldConfig())
+        self.penalty = self._config.intervention_penalty
         self.episodes = self.violations = self.interventions = 0
-        self._first, self._violated = [True] * places, [False] * places
+        self._labels = [self._new_labels() for _ in range(places)]
+        self._violated = [False] * places
         self._waiting: list[list[tuple[Array, Any, Outcome]]] | None = None
         if places > 1:
             self._waiting = [[] for _ in range(places)]
@@ -153,12 +155,11 @@ class Watch:
         else:
             said = self._outcome(obs, action, reward, terminated, truncated, info)
             signals = _as_signals(said, terminated, truncated)
-        outcome = label(first=self._first[place], **signals._asdict())
+        outcome = self._labels[place].next(signals)
         if self._waiting is None:
             self.shield.record(seen, action, outcome)
         elif outcome != Outcome.INCONCLUSIVE:
             self._waiting[place].append((seen, action, outcome))
-        self._first[place] = False
         if (signals.violation or signals.cost > 0) and not self._violated[place]:
             self._violated[place] = True
             self.violations += 1
@@ -169,17 +170,20 @@ class Watch:
 
     def end_episode(self, place: int) -> None:
         """Close the episode of one environment, if one has begun; fit the shield when it is due."""
-        if self._first[place]:
+        if self._labels[place].first:
             return
         if self._waiting is not None:
             for step in self._waiting[place]:
                 self.shield.record(*step)
             self._waiting[place].clear()
         self.shield.end_episode(self._violated[place])
-        self._first[place], self._violated[place] = True, False
+        self._labels[place], self._violated[place] = self._new_labels(), False
         self.episodes += 1
         if self.shield.wants_fit:
             self._fit()
+
+    def _new_labels(self) -> EpisodeLabels:
+        return EpisodeLabels(self._config.unsafe_per_episode)
 
     def save(self) -> None:
         """Write the shield to ``save_path``, if one was given."""

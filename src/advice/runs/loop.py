@@ -23,7 +23,7 @@ from advice.runs.methods import build
 from advice.runs.records import RecordWriter, RunFolder
 from advice.runs.transfer import adopt_safety
 from advice.shields.autoencoder import FitProgress
-from advice.shields.labels import label
+from advice.shields.labels import EpisodeLabels
 from advice.shields.shield import PostShield
 from advice.shields.signals import read_signals
 from advice.types import AdviceError, EpisodeRecord, OneClassError, Transition, Verdict
@@ -193,6 +193,7 @@ class _Run:
         penalty = self.config.shield.intervention_penalty
         obs, _ = env.reset(seed=episode_seed(self.config.seed, number))
         agent.start_episode()
+        labels = EpisodeLabels(self.config.shield.unsafe_per_episode)
         episode_return = episode_cost = 0.0
         steps = interventions = no_safe_action = 0
         violated = succeeded = ended = False
@@ -207,8 +208,7 @@ class _Run:
             self._check(number, steps + 1, next_obs, reward)
             signals = read_signals(info, terminated, truncated)
 
-            outcome = label(first=steps == 0, **signals._asdict())
-            shield.record(obs, verdict.action, outcome)
+            shield.record(obs, verdict.action, labels.next(signals))
             reward = float(reward)
             agent.observe(
                 Transition(obs, verdict.action, reward, signals.cost, next_obs, terminated)

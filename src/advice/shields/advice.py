@@ -349,7 +349,6 @@ class Shield:
             self.observation_space.size + self.action_space.size,
             feature_dtype(self.observation_space, self.action_space),
             self.config.capacity_per_class,
-            self.config.unsafe_per_episode,
         )
 
     def _new_cautiousness(self) -> Cautiousness:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advice.shields.signals import Signals
 from advice.types import Array, Outcome
 
 
@@ -73,17 +74,30 @@ class _Reservoir:
         self._features, self._tags = features, tags
 
 
-class FeatureStore:
-    """Labelled features, bounded per class; one episode adds only so many unsafe ones."""
+class EpisodeLabels:
+    """Labels an episode's steps in turn; only its first ``unsafe_limit`` unsafe ones count."""
 
-    def __init__(
-        self, size: int, dtype: np.dtype[Any], capacity: int, unsafe_per_episode: int
-    ) -> None:
-        self._unsafe_per_episode = unsafe_per_episode
+    def __init__(self, unsafe_limit: int) -> None:
+        self.first, self._unsafe_left = True, unsafe_limit
+
+    def next(self, signals: Signals) -> Outcome:
+        """The outcome of the episode's next step; beyond the limit, inconclusive."""
+        outcome = label(first=self.first, **signals._asdict())
+        self.first = False
+        if outcome == Outcome.UNSAFE:
+            self._unsafe_left -= 1
+            if self._unsafe_left < 0:
+                return Outcome.INCONCLUSIVE
+        return outcome
+
+
+class FeatureStore:
+    """Labelled features, bounded per class."""
+
+    def __init__(self, size: int, dtype: np.dtype[Any], capacity: int) -> None:
         self._kinds = {x: _Reservoir(size, dtype, capacity) for x in (Outcome.UNSAFE, Outcome.SAFE)}
         self.serial = 0
         self.episode = 0
-        self._unsafe_now = 0
 
     def __len__(self) -> int:
         return sum(kind.count for kind in self._kinds.values())
@@ -96,17 +110,12 @@ class FeatureStore:
         """Keep a feature; its serial number, or None if it was not kept."""
         if outcome == Outcome.INCONCLUSIVE:
             return None
-        if outcome == Outcome.UNSAFE:
-            if self._unsafe_now >= self._unsafe_per_episode:
-                return None
-            self._unsafe_now += 1
         serial = self.serial
         self.serial += 1
         return serial if self._kinds[outcome].add(feature, serial, self.episode, rng) else None
 
     def end_episode(self) -> None:
         self.episode += 1
-        self._unsafe_now = 0
 
     def all(self) -> tuple[Array, NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
         """Features, safe?, serial numbers and episodes, in the order of arrival."""
@@ -126,7 +135,6 @@ class FeatureStore:
         return arrays, {
             "serial": self.serial,
             "episode": self.episode,
-            "unsafe_now": self._unsafe_now,
             "seen": {outcome.name.lower(): kind.seen for outcome, kind in self._kinds.items()},
         }
 
@@ -148,4 +156,3 @@ class FeatureStore:
                 raise ValueError(f"{name} features: expected finite numbers")
             kind.restore(features, tags, seen)
         self.serial, self.episode = int(document["serial"]), int(document["episode"])
-        self._unsafe_now = int(document["unsafe_now"])

@@ -54,8 +54,6 @@ class TabularShield:
             shield.candidates_per_dimension,
             shield.candidate_budget,
         )
-        self._unsafe_per_episode = shield.unsafe_per_episode
-        self._unsafe_now = 0
         self._split = self._observations.size
         self._pairs: NDArray[np.float64] = np.zeros((0, self._split + self._actions.size))
         self._keys: set[bytes] = set()
@@ -72,10 +70,9 @@ class TabularShield:
         """A table needs no fit."""
 
     def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
-        """Store an unsafe pair; one episode adds only so many."""
-        if outcome != Outcome.UNSAFE or self._unsafe_now >= self._unsafe_per_episode:
+        """Store an unsafe pair."""
+        if outcome != Outcome.UNSAFE:
             return
-        self._unsafe_now += 1
         pair = self._features(obs, self._actions.check(action, "action")[None])
         if not self._matches(pair)[0]:
             self._pairs = np.concatenate([self._pairs, pair])
@@ -108,12 +105,11 @@ class TabularShield:
         return verdict._replace(action=candidates[best].copy(), intervened=True)
 
     def end_episode(self, violated: bool) -> None:
-        """The next episode may add its share."""
-        self._unsafe_now = 0
+        """Nothing adapts."""
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The stored pairs, in order."""
-        return {"pairs": self._pairs}, {"unsafe_now": self._unsafe_now}
+        return {"pairs": self._pairs}, {"stored": len(self)}
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
         """Go on from a snapshot."""
@@ -121,7 +117,6 @@ class TabularShield:
         if pairs.ndim != 2 or pairs.shape[1] != width:
             raise ValueError(f"stored pairs: expected rows of {width}, found shape {pairs.shape}")
         self._pairs, self._keys = pairs, set(keys(pairs))
-        self._unsafe_now = int(document["unsafe_now"])
 
     def _features(self, obs: Any, actions: Array) -> NDArray[np.float64]:
         """One state and a stack of actions as rows of float64."""
