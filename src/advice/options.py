@@ -63,9 +63,9 @@ class Demo:
     """The task to learn."""
     seed: int = 0
     """Everything random follows from this number."""
-    episodes: int = 370
+    episodes: int = 330
     """Episodes of each of the two runs."""
-    construction_episodes: int = 220
+    construction_episodes: int = 210
     """When the shield is fitted and armed."""
 
 
