@@ -221,7 +221,7 @@ def show_plan(cells: Sequence[Any], options: Bench) -> int:
 
 
 def demo(options: Demo) -> int:
-    from advice.config import ShieldConfig
+    from advice.config import EnvConfig, ShieldConfig
     from advice.demo import demo_cells, demo_rows, draw, film, train_pair
     from advice.display import GridDisplay
 
@@ -230,7 +230,11 @@ def demo(options: Demo) -> int:
         construction_episodes=options.construction_episodes, margin=5.0, dropout=0.1
     )
     config = TrainConfig(
-        task=options.task, seed=options.seed, episodes=options.episodes, shield=shield
+        task=options.task,
+        seed=options.seed,
+        episodes=options.episodes,
+        shield=shield,
+        env=EnvConfig(max_episode_steps=500),
     )
     cells = demo_cells(options.out, config)
     say(f"training plain DDPG and ADVICE side by side: {options.task}, seed {options.seed}")
