@@ -63,9 +63,9 @@ class Demo:
     """The task to learn."""
     seed: int = 0
     """Everything random follows from this number."""
-    episodes: int = 330
+    episodes: int = 400
     """Episodes of each of the two runs."""
-    construction_episodes: int = 210
+    construction_episodes: int = 250
     """When the shield is fitted and armed."""
 
 
