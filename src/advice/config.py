@@ -44,6 +44,9 @@ class ShieldConfig:
     """At most this many unsafe features from one episode, so one long crash drowns nothing."""
     keep_learning: bool = False
     """After arming, go on adding newly labelled features as neighbours (without a refit)."""
+    observation_power: int = 1
+    """Bounded observations, as a share of their range, enter the encoder raised to this power.
+    Above 1 it spreads out what lies near the upper bound, such as near things in a lidar."""
     latent_size: int = 2
     """Dimensions of the latent space."""
     hidden_size: int = 512
@@ -85,6 +88,7 @@ class ShieldConfig:
             "k_max": (1, 1000),
             "candidates_per_dimension": (2, 1000),
             "candidate_budget": (1, 2**16),
+            "observation_power": (1, 64),
             "plateau_factor": (0, 1),
             "dropout": (0, 0.99),
             "held_out": (0, 0.9),

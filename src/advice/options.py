@@ -74,7 +74,7 @@ class Bench(TrainConfig):
     """Run a grid of trainings on all cores, or on a Ray cluster. The same command continues it."""
 
     suite: str | None = None
-    """A named grid: smoke, core, constrained, transfer, long-episodes, k-sweep,
+    """A named grid: smoke, core, constrained, paper-settings, transfer, long-episodes, k-sweep,
     activation-sweep, windows or paper."""
     tasks: tuple[str, ...] = ()
     """For a grid of your own: the tasks."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from helpers import assert_same_run, small
 
-from advice.config import TrainConfig
+from advice.config import ShieldConfig, TrainConfig
 from advice.runs.engines import run_local
 from advice.runs.grid import (
     SUITES,
@@ -42,6 +42,8 @@ def test_core_is_four_tasks_times_six_methods() -> None:
     cells = suite_cells("core")
     assert len(cells) == 4 * 6 * 5
     assert {cell.config.episodes for cell in cells} == {2000}
+    tuned = {cell.config.method for cell in cells if cell.config.shield != ShieldConfig()}
+    assert tuned == {"advice"}
 
 
 def test_suites_hold_the_papers_studies() -> None:
@@ -50,12 +52,13 @@ def test_suites_hold_the_papers_studies() -> None:
         "smoke": 2,
         "core": 24,
         "constrained": 6,
+        "paper-settings": 2,
         "transfer": 6,
         "long-episodes": 6,
         "k-sweep": 4,
         "activation-sweep": 4,
         "windows": 6,
-        "paper": 24 + 6 + 3 + 6 + 3 + 4 + 6,
+        "paper": 24 + 6 + 1 + 3 + 6 + 3 + 4 + 6,
     }
     assert {
         c.config.shield.k for c in suite_cells("k-sweep") if c.config.shield.k_rule == "fixed"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advice.shields.encoder import REACH, SLOPE, Encoder, EncoderWeights
+from advice.shields.encoder import REACH, SLOPE, Encoder, EncoderWeights, scaled
 
 
 def weights(seed: int, d: int = 7, hidden: int = 40, latent: int = 3) -> EncoderWeights:
@@ -39,6 +39,20 @@ def test_by_hand():
     assert Encoder(w).encode(np.array([3.0]))[0] == pytest.approx(-1.0, abs=1e-3)
 
 
+def test_bending_by_hand():
+    """Bounds 0 and 4: 3 lies at 3/4, whose cube 27/64 is -5/32 on the scale from -1 to 1."""
+    centre, reach, power = np.full(4, 2.0), np.full(4, 2.0), np.array([3, 1, 3, 3])
+    values = scaled(np.array([3.0, 3.0, -1.0, 99.0]), centre, reach, power)
+    assert values.tolist() == [-5 / 32, 0.5, -1.0, REACH]
+
+
+@given(st.floats(0, 1), st.integers(1, 64))
+def test_bending_is_the_power_of_the_place_between_the_bounds(place, exponent):
+    half = np.array([0.5])
+    value = scaled(np.array([place]), half, half, np.array([exponent]))
+    assert value[0] == pytest.approx(2 * place**exponent - 1, abs=1e-13)
+
+
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_rounding_is_slight(seed):
@@ -49,9 +63,9 @@ def test_rounding_is_slight(seed):
 
 
 @settings(deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 6))
-def test_every_way_to_add_up_gives_the_same_bits(seed, rows, split):
-    encoder = Encoder(weights(seed))
+@given(st.integers(0, 2**32 - 1), st.integers(1, 200), st.integers(1, 6), st.sampled_from([1, 8]))
+def test_every_way_to_add_up_gives_the_same_bits(seed, rows, split, power):
+    encoder = Encoder(weights(seed), np.array([power] * 4 + [1] * 3))
     features = np.random.default_rng(seed).normal(size=(rows, 7)) * 100
     together = encoder.encode(features)
     np.testing.assert_array_equal(together, np.stack([encoder.encode(f) for f in features]))
@@ -63,7 +77,8 @@ def test_every_way_to_add_up_gives_the_same_bits(seed, rows, split):
             centre=encoder.weights.centre[shuffled],
             reach=encoder.weights.reach[shuffled],
             w1=encoder.weights.w1[shuffled],
-        )
+        ),
+        encoder.power[shuffled],
     )
     np.testing.assert_array_equal(together, moved.encode(features[:, shuffled]))
 

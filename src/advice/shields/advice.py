@@ -14,7 +14,7 @@ from advice import config as configs
 from advice.config import ShieldConfig
 from advice.files import read_arrays, write_arrays
 from advice.shields.cautiousness import Cautiousness
-from advice.shields.encoder import REACH, Encoder, EncoderWeights, Floats
+from advice.shields.encoder import Encoder, EncoderWeights, Floats, scaled
 from advice.shields.judge import Judge
 from advice.shields.labels import FeatureStore
 from advice.shields.spaces import Space, feature_dtype, read_space, scaling
@@ -103,9 +103,9 @@ class Shield:
         Once armed, nothing more is kept unless ``keep_learning`` is set.
         """
         outcome = Outcome(outcome)
-        feature = self._feature(obs, action)
         if self._judge is not None and not self.config.keep_learning:
             return
+        feature = self._feature(obs, action)
         serial = self._store.add(feature, outcome, self._rng)
         if self._judge is not None and serial is not None:
             self._judge.learn(feature, outcome == Outcome.SAFE, serial)
@@ -141,11 +141,12 @@ class Shield:
         )
         centre, reach = (np.concatenate(x) for x in zip(*parts, strict=True))
         held_out = held_out_mask(safe, episodes, self.config.held_out, rng)
-        scaled = np.clip((features - centre) / reach, -REACH, REACH).astype(np.float32)
+        power = self._power()
+        inputs = scaled(features.astype(np.float64), centre, reach, power).astype(np.float32)
         weights, epochs, loss = fit_autoencoder(
-            scaled, safe, held_out, centre, reach, self.config, int(rng.integers(2**31)), progress
+            inputs, safe, held_out, centre, reach, self.config, int(rng.integers(2**31)), progress
         )
-        encoder = Encoder(weights)
+        encoder = Encoder(weights, power)
         latent = encoder.encode(features.astype(np.float64))
         self._judge = Judge(encoder, latent, safe, serials, self.action_space, self.config)
         self._held_out, self._fitted_until = serials[held_out], self._store.serial
@@ -264,7 +265,7 @@ class Shield:
         """Write the encoder as an ONNX graph from raw features (observation, then action)."""
         from advice.shields.onnx_export import export_onnx
 
-        export_onnx(self._fitted().encoder.weights, path)
+        export_onnx(self._fitted().encoder, path)
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The whole state; :meth:`restore` goes on from it bit for bit."""
@@ -323,7 +324,8 @@ class Shield:
 
     def _restored_judge(self, arrays: dict[str, Array], in_tree: int) -> Judge:
         encoder = Encoder(
-            EncoderWeights(*(arrays[f"encoder.{name}"] for name in EncoderWeights._fields))
+            EncoderWeights(*(arrays[f"encoder.{name}"] for name in EncoderWeights._fields)),
+            self._power(),
         )
         latent, safe = arrays["memory.latent"], arrays["memory.safe"]
         serials = arrays["memory.serials"]
@@ -350,6 +352,11 @@ class Shield:
             feature_dtype(self.observation_space, self.action_space),
             self.config.capacity_per_class,
         )
+
+    def _power(self) -> NDArray[np.int64]:
+        """Per column of a feature: what bounded observations are raised to, else 1."""
+        observed = np.where(self.observation_space.bounded, self.config.observation_power, 1)
+        return np.concatenate([observed, np.ones(self.action_space.size, np.int64)])
 
     def _new_cautiousness(self) -> Cautiousness:
         c = self.config

@@ -27,7 +27,7 @@ _UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/_UNIT
 
 
 class EncoderWeights(NamedTuple):
-    """``z = leaky((f - centre) / reach @ w1 + b1) @ w2 + b2`` for a raw feature f."""
+    """``z = leaky(scaled(f) @ w1 + b1) @ w2 + b2`` for a raw feature f."""
 
     centre: Floats
     """(d,) what is subtracted from a feature."""
@@ -43,14 +43,34 @@ class EncoderWeights(NamedTuple):
     """(latent,)"""
 
 
-class Encoder:
-    """Raw features to latent points, exactly (see the module's text)."""
+def scaled(features: Floats, centre: Floats, reach: Floats, power: NDArray[np.int64]) -> Floats:
+    """``(f - centre) / reach``, clipped; a column with a power above 1 is also bent.
 
-    def __init__(self, weights: EncoderWeights) -> None:
+    The column's place between its bounds, 0 at the lower and 1 at the upper one, is raised to that
+    power, which spreads out what lies near the upper bound. Only products are used, so the bits do
+    not depend on the machine.
+    """
+    values = np.clip((features - centre) / reach, -REACH, REACH)
+    for exponent in set(power[power > 1].tolist()):
+        bent = power == exponent
+        share = np.maximum(0.5 * values[..., bent] + 0.5, 0.0)
+        raised = share
+        for bit in f"{exponent:b}"[1:]:
+            raised = raised * raised * share if bit == "1" else raised * raised
+        values[..., bent] = np.minimum(2.0 * raised - 1.0, REACH)
+    return values
+
+
+class Encoder:
+    """Raw features to latent points, exactly (see the module's text).
+
+    ``power`` is a whole number per column of a feature, see :func:`scaled`; 1 if not given.
+    """
+
+    def __init__(self, weights: EncoderWeights, power: NDArray[np.int64] | None = None) -> None:
         _check(weights)
         self.weights = weights
-        self._centre = weights.centre
-        self._scale = _UNIT / weights.reach
+        self.power = np.ones(len(weights.centre), np.int64) if power is None else power
         top = REACH + float(np.abs(weights.b1).max())
         hidden = float((np.abs(weights.w1).sum(0) * REACH + np.abs(weights.b1)).max())
         latent = float((np.abs(weights.w2).sum(0) * hidden + np.abs(weights.b2)).max())
@@ -62,11 +82,9 @@ class Encoder:
 
     def units(self, features: Floats, first: int = 0) -> Floats:
         """Scaled, clipped and rounded inputs; ``features`` may start at column ``first``."""
-        stop = first + features.shape[-1]
-        units = (features - self._centre[first:stop]) * self._scale[first:stop]
-        np.maximum(units, -REACH * _UNIT, out=units)
-        np.minimum(units, REACH * _UNIT, out=units)
-        return np.rint(units, out=units)
+        part = slice(first, first + features.shape[-1])
+        centre, reach = self.weights.centre[part], self.weights.reach[part]
+        return np.rint(scaled(features, centre, reach, self.power[part]) * _UNIT)
 
     def share(self, features: Floats, first: int = 0) -> Floats:
         """What columns ``first`` onwards add to the hidden layer before its activation."""

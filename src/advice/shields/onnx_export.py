@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from advice.shields.encoder import REACH, SLOPE, EncoderWeights
+from advice.shields.encoder import REACH, SLOPE, Encoder
 from advice.types import AdviceError
 
 
-def export_onnx(weights: EncoderWeights, path: Path | str) -> None:
+def export_onnx(encoder: Encoder, path: Path | str) -> None:
     """Write a float32 graph ``features (N, d) -> latent (N, latent)``; features are raw."""
     try:
         import onnx
@@ -19,12 +19,29 @@ def export_onnx(weights: EncoderWeights, path: Path | str) -> None:
         raise AdviceError(
             "export_onnx needs the package onnx, which was not found: install advice-rl[onnx]"
         ) from None
+    weights, power = encoder.weights, encoder.power
     constants = {**weights._asdict(), "low": np.array(-REACH), "high": np.array(REACH)}
+    bend = []
+    if (power > 1).any():
+        constants |= {"half": np.array(0.5), "one": np.array(1.0), "zero": np.array(0.0)}
+        constants |= {"two": np.array(2.0), "power": power}
+        bend = [
+            helper.make_node("Mul", ["clipped", "half"], ["halved"]),
+            helper.make_node("Add", ["halved", "half"], ["place"]),
+            helper.make_node("Max", ["place", "zero"], ["share"]),
+            helper.make_node("Pow", ["share", "power"], ["raised"]),
+            helper.make_node("Mul", ["raised", "two"], ["doubled"]),
+            helper.make_node("Sub", ["doubled", "one"], ["shifted"]),
+            helper.make_node("Min", ["shifted", "high"], ["bent"]),
+            helper.make_node("Greater", ["power", "one"], ["bends"]),
+            helper.make_node("Where", ["bends", "bent", "clipped"], ["inputs"]),
+        ]
     nodes = [
         helper.make_node("Sub", ["features", "centre"], ["centred"]),
         helper.make_node("Div", ["centred", "reach"], ["scaled"]),
         helper.make_node("Clip", ["scaled", "low", "high"], ["clipped"]),
-        helper.make_node("Gemm", ["clipped", "w1", "b1"], ["hidden"]),
+        *bend,
+        helper.make_node("Gemm", ["inputs" if bend else "clipped", "w1", "b1"], ["hidden"]),
         helper.make_node("LeakyRelu", ["hidden"], ["active"], alpha=SLOPE),
         helper.make_node("Gemm", ["active", "w2", "b2"], ["latent"]),
     ]
