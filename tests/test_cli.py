@@ -93,6 +93,27 @@ def test_unknown_option_suggests_the_nearest(capsys: pytest.CaptureFixture[str])
     assert "--shield.construction-episodes" in out + err
 
 
+@pytest.mark.parametrize(
+    ("words", "margin", "power"),
+    [
+        ((), 1.0, 1),
+        (("--preset", "lidar"), 5.0, 8),
+        (("--preset=lidar", "--shield.margin", "3"), 3.0, 8),
+        (("--shield.margin", "3", "--preset", "paper"), 3.0, 1),
+    ],
+)
+def test_a_preset_is_where_the_other_options_start_from(
+    words: tuple[str, ...], margin: float, power: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = []
+    monkeypatch.setitem(
+        COMMANDS, "train", COMMANDS["train"]._replace(run=lambda x: chosen.append(x) or 0)
+    )
+    with pytest.raises(SystemExit):
+        main(("train", *words))
+    assert (chosen[0].shield.margin, chosen[0].shield.observation_power) == (margin, power)
+
+
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert "advice/RandomisedGoal-v0" in run(capsys, "tasks")[1]
     out = run(capsys, "methods")[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 from advice import commands, options
@@ -83,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command.options,
             prog=f"advice {name}",
             args=words[1:],
+            default=starting_point(command.options, words),
             config=(tyro.conf.PositionalRequiredArgs,),
         )
         sys.exit(command.run(chosen))
@@ -91,6 +93,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(commands.INTERRUPTED)
+
+
+def starting_point(kind: type, words: Sequence[str]) -> Any:
+    """The defaults of a command whose line names a preset: its shield's settings come from there.
+
+    tyro's mark for a missing default otherwise.
+    """
+    import tyro
+
+    from advice.config import PRESETS
+
+    named = [after for word, after in pairwise(words) if word == "--preset"]
+    named += [word.partition("=")[2] for word in words if word.startswith("--preset=")]
+    if not named or named[-1] not in PRESETS or not hasattr(kind, "preset"):
+        return tyro.MISSING_NONPROP
+    return kind(preset=named[-1], shield=PRESETS[named[-1]])
 
 
 def usage() -> str:
@@ -104,7 +122,7 @@ ADVICE lets an agent crash for a while, learns what a crash looks like, then sta
 
 `advice COMMAND --help` explains every option. A first try:
   advice demo
-  advice train --task randomised-goal --method advice --episodes 2000"""
+  advice train --task randomised-goal --method advice --preset lidar"""
 
 
 def fail(message: str) -> NoReturn:

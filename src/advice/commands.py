@@ -221,13 +221,12 @@ def show_plan(cells: Sequence[Any], options: Bench) -> int:
 
 
 def demo(options: Demo) -> int:
-    from advice.config import EnvConfig, ShieldConfig
+    from advice.config import PRESETS, EnvConfig
     from advice.demo import demo_cells, demo_rows, draw, film, train_pair
     from advice.display import GridDisplay
 
-    # so few crashes ask for a wider margin and less dropout than the paper's, see the docs
-    shield = ShieldConfig(
-        construction_episodes=options.construction_episodes, margin=5.0, dropout=0.1
+    shield = dataclasses.replace(
+        PRESETS["lidar"], construction_episodes=options.construction_episodes
     )
     config = TrainConfig(
         task=options.task,

@@ -112,6 +112,23 @@ class ShieldConfig:
                 raise SettingError(f"{name}: expected {low} to {high}, found {value!r}")
 
 
+PRESETS = {
+    "paper": ShieldConfig(),
+    "lidar": ShieldConfig(
+        observation_power=8,
+        margin=5.0,
+        dropout=0.0,
+        l2=1e-5,
+        plateau_patience=30,
+        stop_patience=60,
+        fallback="least-risk",
+        intervention_penalty=0.01,
+    ),
+}
+"""Named shield settings: the paper's, and those that work best on the built-in tasks, whose lidars
+read high where danger is near. How they were found: docs, Reproduction."""
+
+
 @dataclass(frozen=True)
 class MultiplierConfig:
     """A Lagrangian multiplier, moved once per episode by rate * (cost - limit)."""

@@ -8,11 +8,15 @@ from typing import Literal
 
 from advice.config import TrainConfig
 
+Preset = Literal["paper", "lidar"]
+
 
 @dataclass(frozen=True)
 class Train(TrainConfig):
     """Train one agent with one method on one task. The same command again resumes the run."""
 
+    preset: Preset = "paper"
+    """Where the --shield options start from: lidar is better on the built-in tasks."""
     out: Path = Path("runs")
     """Root of the results; this run goes to OUT/<task>/<method>/seed-<n>."""
     overwrite: bool = False
@@ -73,6 +77,8 @@ class Demo:
 class Bench(TrainConfig):
     """Run a grid of trainings on all cores, or on a Ray cluster. The same command continues it."""
 
+    preset: Preset = "paper"
+    """Where the --shield options start from; the suites bring their own."""
     suite: str | None = None
     """A named grid: smoke, core, constrained, paper-settings, transfer, long-episodes, k-sweep,
     activation-sweep, windows or paper."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from advice.config import TrainConfig, from_dict, to_dict
+from advice.config import PRESETS, TrainConfig, from_dict, to_dict
 from advice.files import write_json
 from advice.runs.records import RunFolder, last_episode
 from advice.types import AdviceError
@@ -20,18 +20,12 @@ OTHERS = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc")
 RANDOMISED = ("randomised-goal",)
 
 
-TUNED: dict[str, Any] = {
-    "shield.observation_power": 8,
-    "shield.margin": 5.0,
-    "shield.dropout": 0.0,
-    "shield.l2": 1e-5,
-    "shield.plateau_patience": 30,
-    "shield.stop_patience": 60,
-    "shield.fallback": "least-risk",
-    "shield.intervention_penalty": 0.01,
+TUNED = {
+    f"shield.{name}": value
+    for name, value in to_dict(PRESETS["lidar"]).items()
+    if value != getattr(PRESETS["paper"], name)
 }
-"""The shield's settings in the suites, found on seeds that are not reported (docs, Reproduction);
-those of the paper are the defaults."""
+"""The shield of every suite but `paper-settings`."""
 
 
 class Study(NamedTuple):
