@@ -15,6 +15,7 @@ from advice.threads import restart_with_one_thread
 restart_with_one_thread()
 
 import argparse
+import dataclasses
 import json
 import tempfile
 import time
@@ -26,7 +27,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from advice.config import ShieldConfig, TrainConfig
+from advice.config import PRESETS, TrainConfig
 from advice.demo import demo_cells
 from advice.runs.engines import run_local
 from advice.runs.evaluate import load_trained
@@ -81,7 +82,9 @@ def main() -> None:
     parser.add_argument("--construction-episodes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=100)
     options = parser.parse_args()
-    shield = ShieldConfig(construction_episodes=options.construction_episodes)
+    shield = dataclasses.replace(
+        PRESETS["lidar"], construction_episodes=options.construction_episodes
+    )
     config = TrainConfig(episodes=options.episodes, seed=options.seed, shield=shield)
     with tempfile.TemporaryDirectory() as scratch:
         cells = demo_cells(Path(scratch), config)

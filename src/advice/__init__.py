@@ -7,7 +7,7 @@ heavier: MuJoCo, JAX and SciPy are loaded when they are first needed.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from advice.config import ShieldConfig
+from advice.config import PRESETS, ShieldConfig
 from advice.types import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from advice.shields.advice import Shield
 
 __version__ = "0.1.0"
-__all__ = ["Outcome", "Shield", "ShieldConfig", "ShieldedEnv", "Verdict", "make"]
+__all__ = ["PRESETS", "Outcome", "Shield", "ShieldConfig", "ShieldedEnv", "Verdict", "make"]
 
 _LAZY = {
     "Shield": "advice.shields.advice",
