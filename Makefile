@@ -5,9 +5,8 @@
 #   make test PYTHON=python3.13      the same on another Python (in a virtual environment of its own)
 #   make test-integrations           with Stable-Baselines3, Ray and a browser
 #   make bench                       every benchmark, one after the other
-#   make parity                      our tasks beside the published Safety Gymnasium (needs python3.10)
 #   make docs                        the documentation, into site/
-#   make reproduce                   the paper's core comparison, then its report (days of one core)
+#   make reproduce                   every study of the paper, then the report (days of one core)
 PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
@@ -71,7 +70,7 @@ docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
 
 reproduce: $(VENV)/.runtime
-	$(BIN)/advice bench --suite core --seeds 5 --out runs/paper
+	$(BIN)/advice bench --suite paper --seeds 5 --out runs/paper
 	$(BIN)/advice report runs/paper --out reports/paper
 
 # The original runs on Python 3.10 only: the first one here that really runs (or PEER_PYTHON=...).
