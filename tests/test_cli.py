@@ -156,3 +156,11 @@ def test_one_thread_keeps_what_the_user_set() -> None:
     assert environment["OMP_NUM_THREADS"] == "4"
     assert environment["OPENBLAS_NUM_THREADS"] == "1"
     assert environment["HOME"] == "/"
+
+
+def test_a_suite_keeps_its_settings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for words in (("--shield.margin", "3"), ("--preset", "lidar")):
+        code, _, err = run(capsys, "bench", "--suite", "core", *words, "--out", str(tmp_path))
+        assert code == 2
+        assert "the suite core decides" in err
+        assert "shield.margin" in err

@@ -104,8 +104,8 @@ def starting_point(kind: type, words: Sequence[str]) -> Any:
 
     from advice.config import PRESETS
 
-    named = [after for word, after in pairwise(words) if word == "--preset"]
-    named += [word.partition("=")[2] for word in words if word.startswith("--preset=")]
+    line = [part for word in words for part in word.split("=", 1)]
+    named = [value for option, value in pairwise(line) if option == "--preset"]
     if not named or named[-1] not in PRESETS or not hasattr(kind, "preset"):
         return tyro.MISSING_NONPROP
     return kind(preset=named[-1], shield=PRESETS[named[-1]])

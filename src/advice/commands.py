@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, flat
 from advice.options import (
     Bench,
     CheckEnv,
@@ -155,9 +155,16 @@ def bench(options: Bench) -> int:
         raise AdviceError("choose --suite, or --tasks and --methods, not both")
     if options.suite:
         studies = grid.find_suite(options.suite)
+        default, asked = flat(TrainConfig()), flat(base)
+        clashes = [name for name in sorted(grid.set_by(studies)) if asked[name] != default[name]]
+        if clashes:
+            raise AdviceError(
+                f"the suite {options.suite} decides {', '.join(clashes)}; for other values "
+                "make a grid of your own with --tasks and --methods"
+            )
     else:
         tasks, methods = options.tasks or (base.task,), options.methods or (base.method,)
-        studies = (grid.Study("", tasks, methods),)
+        studies = (grid.Study("", tasks, methods, tuned=False),)
     seeds = range(options.seed, options.seed + options.seeds)
     cells = grid.cells_of(studies, seeds, options.out, base)
     for name in {cell.config.method for cell in cells}:

@@ -45,8 +45,8 @@ class ShieldConfig:
     keep_learning: bool = False
     """After arming, go on adding newly labelled features as neighbours (without a refit)."""
     observation_power: int = 1
-    """Bounded observations, as a share of their range, enter the encoder raised to this power.
-    Above 1 it spreads out what lies near the upper bound, such as near things in a lidar."""
+    """Observations with bounds of 0 or more, as a share of their range, enter the encoder raised
+    to this power. Above 1 it spreads out high readings, such as those of near things in a lidar."""
     latent_size: int = 2
     """Dimensions of the latent space."""
     hidden_size: int = 512
@@ -282,6 +282,19 @@ Config = TypeVar("Config")
 def to_dict(config: Any) -> dict[str, Any]:
     """A config as plain JSON-ready values."""
     return dataclasses.asdict(config)
+
+
+def flat(config: Any) -> dict[str, Any]:
+    """Every setting of a config by its dotted name."""
+
+    def walk(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            inner = isinstance(value, dict)
+            found |= walk(f"{prefix}{name}.", value) if inner else {prefix + name: value}
+        return found
+
+    return walk("", to_dict(config))
 
 
 def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:

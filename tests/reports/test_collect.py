@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from made_up import PROVENANCE, write_grid, write_run
 
-from advice.config import AgentConfig, EnvConfig, ShieldConfig, TrainConfig
+from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
 from advice.reports.collect import Collection, collect
 from advice.reports.curves import BY_NAME, curve, k_history, thinned
+from advice.runs.grid import SUITES, cells_of
 from advice.runs.records import COLUMNS
 from advice.types import AdviceError
 
@@ -233,3 +234,27 @@ def test_too_few_seeds_claim_nothing() -> None:
     assert "no other method" in compare("T", {"advice": {0: 1.0}}).sentence
     none = {"advice": dict.fromkeys(range(3), 0.0), "ddpg": dict.fromkeys(range(3), 0.0)}
     assert "had none" in compare("T", none).sentence
+
+
+@pytest.mark.parametrize("suite", [name for name in SUITES if name != "smoke"])
+def test_every_run_of_a_suite_has_its_place(tmp_path: Path, suite: str) -> None:
+    cells = cells_of(SUITES[suite], [0], tmp_path, TrainConfig())
+    for cell in cells:
+        root = cell.folder.path.parents[2]
+        write_run(root, cell.config, episodes=3)
+    found = collect([tmp_path])
+    assert all("the same run as" in item.why for item in found.left_out)
+    compared = {task.task: set(task.methods) for task in found.tasks}
+    if suite in ("core", "paper"):
+        assert all(len(methods) == 6 for methods in compared.values())
+    studies = {name for task in found.tasks for name in task.studies}
+    of_suite = {
+        "paper-settings": {"preset"},
+        "k-sweep": {"fixed-k"},
+        "activation-sweep": {"activation"},
+        "windows": {"windows"},
+        "paper": {"preset", "transfer", "fixed-k", "activation", "windows", "steps"},
+    }
+    assert studies == of_suite.get(suite, set())
+    shields = [run.config.shield for task in found.tasks for run in task.methods.get("advice", [])]
+    assert all(shield == PRESETS["lidar"] for shield in shields)

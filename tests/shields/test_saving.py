@@ -179,26 +179,35 @@ def test_guarding_from_a_file_needs_neither_jax_nor_gymnasium(path, fitted):
     assert json.loads(done.stdout) == [verdict.action.tolist(), *verdict[1:5]]
 
 
-def test_bent_observations_travel_with_the_shield(tmp_path):
-    shield = Shield(OBSERVATIONS, ACTIONS, dataclasses.replace(SMALL, observation_power=8), seed=5)
+def bending(power: int) -> Shield:
+    """A fitted shield over observations of which all but the third are bounded by 0."""
+    low = np.array([0, 0, -1, 0], np.float32)
+    config = dataclasses.replace(SMALL, observation_power=power)
+    shield = Shield(Box(low, np.ones(4, np.float32)), ACTIONS, config, seed=5)
     watch(shield, 10)
     shield.fit()
+    return shield
+
+
+def test_bent_observations_travel_with_the_shield(tmp_path):
+    shield = bending(8)
+    assert shield._judge.encoder.power.tolist() == [8, 8, 1, 8, 1, 1]
     shield.save(tmp_path / "shield")
     loaded = Shield.load(tmp_path / "shield")
     assert equal(shield, loaded)
-    assert loaded._judge.encoder.power.tolist() == [8, 8, 8, 8, 1, 1]
+    borrower = Shield(shield.observation_space, ACTIONS, SMALL)
+    borrower.restore(*shield.snapshot())
     features = np.random.default_rng(0).uniform(-1, 1, (50, 6))
-    memory = shield._judge.encoder.encode(features)
-    np.testing.assert_array_equal(loaded._judge.encoder.encode(features), memory)
+    for other in (loaded, borrower):
+        assert other.config.observation_power == 8
+        latents = shield._judge.encoder.encode(features)
+        np.testing.assert_array_equal(other._judge.encoder.encode(features), latents)
 
 
 @pytest.mark.parametrize("power", [1, 8])
 def test_onnx_agrees_with_our_encoder(power, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    config = dataclasses.replace(SMALL, observation_power=power)
-    shield = Shield(OBSERVATIONS, ACTIONS, config, seed=5)
-    watch(shield, 10)
-    shield.fit()
+    shield = bending(power)
     shield.export_onnx(tmp_path / "encoder.onnx")
     features = np.random.default_rng(0).uniform(-1.2, 1.2, (200, 6)).astype(np.float32)
     session = onnxruntime.InferenceSession(tmp_path / "encoder.onnx")

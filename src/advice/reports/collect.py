@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.config import ShieldConfig, TrainConfig, from_dict, to_dict
+from advice.config import PRESETS, ShieldConfig, TrainConfig, flat, from_dict, to_dict
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_COLOURS, method_label, method_order
 from advice.runs.records import COLUMNS, RunFolder, read_episodes
@@ -58,6 +59,18 @@ class LeftOut(NamedTuple):
     why: str
 
 
+_TABULAR = {
+    "shield.candidates_per_dimension",
+    "shield.candidate_budget",
+    "shield.unsafe_per_episode",
+}
+_PRESET_FIELDS = tuple(
+    field.name
+    for field in fields(ShieldConfig)
+    if len({getattr(preset, field.name) for preset in PRESETS.values()}) > 1
+)
+
+
 class Study(NamedTuple):
     """A question asked by varying a few settings."""
 
@@ -74,7 +87,21 @@ def _adaptive(config: TrainConfig) -> str:
     return "adaptive K" if rule == ShieldConfig.k_rule else f"adaptive K, rule {rule}"
 
 
+def _preset(config: TrainConfig) -> str:
+    shield = {name: getattr(config.shield, name) for name in _PRESET_FIELDS}
+    for name, preset in PRESETS.items():
+        if all(getattr(preset, field) == value for field, value in shield.items()):
+            return f"preset {name}"
+    return ", ".join(f"{field} {value}" for field, value in shield.items())
+
+
 STUDIES = (
+    Study(
+        "preset",
+        "The shield's settings",
+        frozenset(f"shield.{name}" for name in _PRESET_FIELDS),
+        _preset,
+    ),
     Study(
         "fixed-k",
         "Fixed K",
@@ -287,40 +314,38 @@ def _sort(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:
 
 def _settings(config: TrainConfig) -> Settings:
     """All settings that shape this method's result, flat, without seed, task and method."""
-    flat: Settings = {}
-
-    def walk(prefix: str, values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            if isinstance(value, dict):
-                walk(f"{prefix}{name}.", value)
-            else:
-                flat[prefix + name] = value
-
-    walk("", to_dict(config))
+    settings = flat(config)
     for name in ("task", "method", "seed"):
-        del flat[name]
-    flat["shield_from"] = bool(config.shield_from)
-    return {name: value for name, value in flat.items() if _uses(config.method, name)}
+        del settings[name]
+    settings["shield_from"] = bool(config.shield_from)
+    return {name: value for name, value in settings.items() if _uses(config.method, name)}
 
 
 def _uses(method: str, name: str) -> bool:
-    """Does this setting matter to this method? The shield's do where there is a shield."""
-    return not name.startswith("shield.") or method.split("+")[-1] in ("advice", "tabular")
+    """Does this setting matter to this method? The shield's do as far as it has such a shield."""
+    if not name.startswith("shield."):
+        return True
+    shield = method.split("+")[-1]
+    return shield == "advice" or (shield == "tabular" and name in _TABULAR)
 
 
 def _reference(runs: list[Run]) -> Settings:
-    """The settings of the comparison: the paper's, unless far more runs have others."""
+    """The settings of the comparison: the defaults, unless far more runs have others.
+
+    For the shield the suites' preset goes before the paper's, where there are such runs.
+    """
     default = _settings(TrainConfig())
     shared = {name for name in default if not name.startswith("shield.")}
     everywhere = _usual([_part(run, shared) for run in runs], _only(default, shared))
     agreeing = [run for run in runs if _part(run, shared) == everywhere]
     armed = [run for run in agreeing if run.config.method.split("+")[-1] == "advice"] or agreeing
-    shields = [_flat_shield(run.config) for run in armed]
-    return everywhere | _usual(shields, _flat_shield(TrainConfig()))
+    shields = [_flat_shield(run.config.shield) for run in armed]
+    tuned, paper = (_flat_shield(PRESETS[name]) for name in ("lidar", "paper"))
+    return everywhere | _usual(shields, tuned if tuned in shields else paper)
 
 
-def _flat_shield(config: TrainConfig) -> Settings:
-    return {f"shield.{name}": value for name, value in to_dict(config.shield).items()}
+def _flat_shield(shield: ShieldConfig) -> Settings:
+    return {f"shield.{name}": value for name, value in to_dict(shield).items()}
 
 
 def _part(run: Run, names: set[str]) -> Settings:

@@ -16,7 +16,7 @@ from advice.runs.records import RunFolder, last_episode
 from advice.types import AdviceError
 
 GOALS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
-OTHERS = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc")
+SIX = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice")
 RANDOMISED = ("randomised-goal",)
 
 
@@ -25,7 +25,7 @@ TUNED = {
     for name, value in to_dict(PRESETS["lidar"]).items()
     if value != getattr(PRESETS["paper"], name)
 }
-"""The shield of every suite but `paper-settings`."""
+"""The ADVICE shield's settings in the suites, apart from `paper-settings`."""
 
 
 class Study(NamedTuple):
@@ -39,52 +39,49 @@ class Study(NamedTuple):
     """Settings that differ from the defaults, by dotted name."""
     shields_of: tuple[str, str] | None = None
     """(study, task) whose runs lend their fitted shields to this one's."""
+    tuned: bool = True
+    """Runs of ADVICE start from :data:`TUNED`."""
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """What this study sets for a method."""
+        tuned = self.tuned and method.split("+")[-1] == "advice"
+        return {**(TUNED if tuned else {}), **self.settings}
 
 
 def _fixed_k(k: int) -> Study:
-    settings = {**TUNED, "shield.k": k, "shield.k_rule": "fixed"}
+    settings = {"shield.k": k, "shield.k_rule": "fixed"}
     return Study(f"fixed-k-{k}", RANDOMISED, ("advice",), settings)
 
 
 def _activation(episodes: int) -> Study:
-    settings = {
-        **TUNED,
-        "shield.construction_episodes": episodes,
-        "episodes": episodes + 1000,
-    }
+    settings = {"shield.construction_episodes": episodes, "episodes": episodes + 1000}
     return Study(f"activation-{episodes}", RANDOMISED, ("advice",), settings)
 
 
 def _windows(recent: int, distant: int) -> Study:
-    settings = {**TUNED, "shield.recent_window": recent, "shield.distant_window": distant}
+    settings = {"shield.recent_window": recent, "shield.distant_window": distant}
     return Study(f"windows-{recent}-{distant}", RANDOMISED, ("advice",), settings)
 
 
-def _all_six(
-    label: str, tasks: tuple[str, ...], settings: Mapping[str, Any] = {}
-) -> tuple[Study, Study]:
-    return (
-        Study(label, tasks, OTHERS, settings),
-        Study(label, tasks, ("advice",), {**TUNED, **settings}),
-    )
-
-
-CORE = _all_six("core", GOALS)
-CONSTRAINED = _all_six("constrained", ("constrained-randomised-goal",))
-ADAPTIVE = Study("core", RANDOMISED, ("advice",), TUNED)
-LENDERS = (Study("core", RANDOMISED, ("tabular", "csc")), ADAPTIVE)
-TRANSFER = tuple(
-    Study(
-        "transfer",
-        ("semi-random-goal",),
-        methods,
-        {**settings, "episodes": 1000},
-        shields_of=("core", "randomised-goal"),
-    )
-    for methods, settings in ((("tabular", "csc"), {}), (("advice",), TUNED))
+CORE = Study("core", GOALS, SIX)
+CONSTRAINED = Study("constrained", ("constrained-randomised-goal",), SIX)
+LENDERS = Study("core", RANDOMISED, ("advice", "tabular", "csc"))
+TRANSFER = Study(
+    "transfer",
+    ("semi-random-goal",),
+    ("advice", "tabular", "csc"),
+    {"episodes": 1000},
+    shields_of=("core", "randomised-goal"),
 )
-LONG = _all_six("long-episodes", RANDOMISED, {"env.max_episode_steps": 2000})
-PAPER_SETTINGS = Study("paper-settings", RANDOMISED, ("advice",))
+LONG = Study("long-episodes", RANDOMISED, SIX, {"env.max_episode_steps": 2000})
+PAPER_SETTINGS = Study(
+    "paper-settings",
+    RANDOMISED,
+    ("advice",),
+    {name: getattr(PRESETS["paper"], name.removeprefix("shield.")) for name in TUNED},
+    tuned=False,
+)
+ADAPTIVE = Study("core", RANDOMISED, ("advice",))
 K_SWEEP = (_fixed_k(3), _fixed_k(4), _fixed_k(5), ADAPTIVE)
 ACTIVATION = tuple(_activation(episodes) for episodes in (250, 500, 750, 1000))
 WINDOWS = tuple(_windows(recent, distant) for recent in (2, 3, 4) for distant in (10, 25))
@@ -102,16 +99,16 @@ SMOKE = Study(
 
 SUITES: dict[str, tuple[Study, ...]] = {
     "smoke": (SMOKE,),
-    "core": CORE,
-    "constrained": CONSTRAINED,
+    "core": (CORE,),
+    "constrained": (CONSTRAINED,),
     "paper-settings": (PAPER_SETTINGS, ADAPTIVE),
-    "transfer": (*LENDERS, *TRANSFER),
-    "long-episodes": LONG,
+    "transfer": (LENDERS, TRANSFER),
+    "long-episodes": (LONG,),
     "k-sweep": K_SWEEP,
     "activation-sweep": ACTIVATION,
     "windows": WINDOWS,
     "paper": (
-        *(*CORE, *CONSTRAINED, PAPER_SETTINGS, *TRANSFER, *LONG),
+        *(CORE, CONSTRAINED, PAPER_SETTINGS, TRANSFER, LONG),
         *(*K_SWEEP, *ACTIVATION, *WINDOWS),
     ),
 }
@@ -140,7 +137,7 @@ def cells_of(
             for seed in seeds:
                 for method in study.methods:
                     config = dataclasses.replace(base, task=task, method=method, seed=seed)
-                    config = with_settings(config, study.settings)
+                    config = with_settings(config, study.settings_of(method))
                     root = out / study.label
                     lender = None
                     if study.shields_of:
@@ -160,6 +157,13 @@ def find_suite(name: str) -> tuple[Study, ...]:
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise AdviceError(f"unknown suite {name!r}: expected one of {', '.join(SUITES)}.{hint}")
     return SUITES[name]
+
+
+def set_by(studies: Iterable[Study]) -> set[str]:
+    """Dotted names of all settings that the studies decide."""
+    return {
+        name for study in studies for method in study.methods for name in study.settings_of(method)
+    }
 
 
 def with_settings(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:

@@ -135,7 +135,7 @@ class RunFolder:
 
     def differences(self, config: TrainConfig) -> list[str]:
         """Fields in which the folder's settings differ from ``config``, as readable lines."""
-        return _differences(self.read_document()["config"], json.loads(json.dumps(to_dict(config))))
+        return _differences(to_dict(self.read_config()), to_dict(config))
 
     def read_episodes(self) -> list[EpisodeRecord]:
         """All complete lines of episodes.csv."""

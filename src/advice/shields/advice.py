@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -313,6 +314,9 @@ class Shield:
         rng.bit_generator.state = document["rng"]
         judge, held_out, fitted_until, summary = None, np.zeros(0, np.int64), 0, None
         if document["armed"]:
+            # how observations are bent belongs to the encoder and comes with it
+            power = document["config"].get("observation_power", 1)
+            self.config = dataclasses.replace(self.config, observation_power=power)
             judge = self._restored_judge(arrays, int(document["in_tree"]))
             held_out, fitted_until = arrays["held_out"], int(document["fitted_until"])
             if held_out.ndim != 1 or held_out.dtype != np.int64:
@@ -354,8 +358,9 @@ class Shield:
         )
 
     def _power(self) -> NDArray[np.int64]:
-        """Per column of a feature: what bounded observations are raised to, else 1."""
-        observed = np.where(self.observation_space.bounded, self.config.observation_power, 1)
+        """Per column of a feature: what observations bounded by 0 are raised to, else 1."""
+        space = self.observation_space
+        observed = np.where(space.bounded & (space.low >= 0), self.config.observation_power, 1)
         return np.concatenate([observed, np.ones(self.action_space.size, np.int64)])
 
     def _new_cautiousness(self) -> Cautiousness:

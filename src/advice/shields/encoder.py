@@ -44,21 +44,27 @@ class EncoderWeights(NamedTuple):
 
 
 def scaled(features: Floats, centre: Floats, reach: Floats, power: NDArray[np.int64]) -> Floats:
-    """``(f - centre) / reach``, clipped; a column with a power above 1 is also bent.
+    """``(f - centre) / reach``, clipped; columns with a power above 1 (all the same) are also bent.
 
-    The column's place between its bounds, 0 at the lower and 1 at the upper one, is raised to that
-    power, which spreads out what lies near the upper bound. Only products are used, so the bits do
-    not depend on the machine.
+    Their place between the bounds, 0 at the lower and 1 at the upper one, is raised to that power,
+    which spreads out what lies near the upper bound. Only products are used, so the bits do not
+    depend on the machine.
     """
-    values = np.clip((features - centre) / reach, -REACH, REACH)
-    for exponent in set(power[power > 1].tolist()):
-        bent = power == exponent
-        share = np.maximum(0.5 * values[..., bent] + 0.5, 0.0)
-        raised = share
-        for bit in f"{exponent:b}"[1:]:
-            raised = raised * raised * share if bit == "1" else raised * raised
-        values[..., bent] = np.minimum(2.0 * raised - 1.0, REACH)
-    return values
+    return _bend(_clip((features - centre) / reach), int(power.max()), power > 1)
+
+
+def _clip(values: Floats) -> Floats:
+    np.maximum(values, -REACH, out=values)
+    return np.minimum(values, REACH, out=values)
+
+
+def _bend(values: Floats, exponent: int, columns: NDArray[np.bool_]) -> Floats:
+    if exponent == 1:
+        return values
+    raised = place = np.maximum(0.5 * values + 0.5, 0.0)
+    for bit in f"{exponent:b}"[1:]:
+        raised = raised * raised * place if bit == "1" else raised * raised
+    return np.where(columns, np.minimum(2.0 * raised - 1.0, REACH), values)
 
 
 class Encoder:
@@ -71,6 +77,7 @@ class Encoder:
         _check(weights)
         self.weights = weights
         self.power = np.ones(len(weights.centre), np.int64) if power is None else power
+        self._exponent, self._bent = int(self.power.max()), self.power > 1
         top = REACH + float(np.abs(weights.b1).max())
         hidden = float((np.abs(weights.w1).sum(0) * REACH + np.abs(weights.b1)).max())
         latent = float((np.abs(weights.w2).sum(0) * hidden + np.abs(weights.b2)).max())
@@ -83,8 +90,10 @@ class Encoder:
     def units(self, features: Floats, first: int = 0) -> Floats:
         """Scaled, clipped and rounded inputs; ``features`` may start at column ``first``."""
         part = slice(first, first + features.shape[-1])
-        centre, reach = self.weights.centre[part], self.weights.reach[part]
-        return np.rint(scaled(features, centre, reach, self.power[part]) * _UNIT)
+        values = _clip((features - self.weights.centre[part]) / self.weights.reach[part])
+        units = _bend(values, self._exponent, self._bent[part])
+        units *= _UNIT
+        return np.rint(units, out=units)
 
     def share(self, features: Floats, first: int = 0) -> Floats:
         """What columns ``first`` onwards add to the hidden layer before its activation."""
