@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from helpers import assert_same_run, small
 
-from advice.config import ShieldConfig, TrainConfig
+from advice.config import AgentConfig, ShieldConfig, TrainConfig
 from advice.runs.engines import run_local
 from advice.runs.grid import (
     SUITES,
@@ -44,6 +44,7 @@ def test_core_is_four_tasks_times_six_methods() -> None:
     assert {cell.config.episodes for cell in cells} == {2000}
     tuned = {cell.config.method for cell in cells if cell.config.shield != ShieldConfig()}
     assert tuned == {"advice"}
+    assert {cell.config.method for cell in cells if cell.config.agent != AgentConfig()} == {"csc"}
 
 
 def test_suites_hold_the_papers_studies() -> None:

@@ -59,6 +59,15 @@ class LeftOut(NamedTuple):
     why: str
 
 
+_LABELS = ("task", "method", "seed")
+_OWN = {
+    "agent.lagrangian.": "ddpg-lag",
+    "agent.rcpo.": "rcpo",
+    "agent.csc.": "csc",
+    "agent.td3.": "td3",
+    "agent.sac.": "sac",
+}
+"""Settings that belong to one agent alone, by the beginning of their names."""
 _TABULAR = {
     "shield.candidates_per_dimension",
     "shield.candidate_budget",
@@ -315,18 +324,24 @@ def _sort(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:
 def _settings(config: TrainConfig) -> Settings:
     """All settings that shape this method's result, flat, without seed, task and method."""
     settings = flat(config)
-    for name in ("task", "method", "seed"):
+    for name in _LABELS:
         del settings[name]
     settings["shield_from"] = bool(config.shield_from)
     return {name: value for name, value in settings.items() if _uses(config.method, name)}
 
 
 def _uses(method: str, name: str) -> bool:
-    """Does this setting matter to this method? The shield's do as far as it has such a shield."""
-    if not name.startswith("shield."):
-        return True
-    shield = method.split("+")[-1]
-    return shield == "advice" or (shield == "tabular" and name in _TABULAR)
+    """Does this setting matter to this method? An agent's own and a shield's only if it has it."""
+    agent, shield = method.split("+")[0], method.split("+")[-1]
+    if name.startswith("shield."):
+        return shield == "advice" or (shield == "tabular" and name in _TABULAR)
+    owner = _owner(name)
+    return owner is None or agent == owner
+
+
+def _owner(name: str) -> str | None:
+    """The agent to which alone a setting belongs."""
+    return next((agent for part, agent in _OWN.items() if name.startswith(part)), None)
 
 
 def _reference(runs: list[Run]) -> Settings:
@@ -334,14 +349,23 @@ def _reference(runs: list[Run]) -> Settings:
 
     For the shield the suites' preset goes before the paper's, where there are such runs.
     """
-    default = _settings(TrainConfig())
-    shared = {name for name in default if not name.startswith("shield.")}
+    default = flat(TrainConfig()) | {"shield_from": False}
+    shared = {
+        name
+        for name in default
+        if not name.startswith("shield.") and not _owner(name) and name not in _LABELS
+    }
     everywhere = _usual([_part(run, shared) for run in runs], _only(default, shared))
     agreeing = [run for run in runs if _part(run, shared) == everywhere]
     armed = [run for run in agreeing if run.config.method.split("+")[-1] == "advice"] or agreeing
     shields = [_flat_shield(run.config.shield) for run in armed]
     tuned, paper = (_flat_shield(PRESETS[name]) for name in ("lidar", "paper"))
-    return everywhere | _usual(shields, tuned if tuned in shields else paper)
+    own: Settings = {}
+    for agent in _OWN.values():
+        names = {name for name in default if _owner(name) == agent}
+        found = [_part(run, names) for run in agreeing if _uses(run.config.method, min(names))]
+        own |= _usual(found, _only(default, names)) if found else {}
+    return everywhere | own | _usual(shields, tuned if tuned in shields else paper)
 
 
 def _flat_shield(shield: ShieldConfig) -> Settings:
