@@ -5,8 +5,8 @@
 Both methods train on randomised-goal with the same seed at the same time, one core each.
 ``shield_overhead`` is the time per step of advice over that of ddpg, both over all steps after the
 shield was armed; ``median_overhead`` compares the median episodes, so that other work on the
-machine matters less, but so do the episodes in which the shield has most to do. A second part takes the trained pair and shows where a step's
-time goes.
+machine matters less, but so do the episodes in which the shield has most to do. A second part
+takes the trained pair and shows where a step's time goes.
 """
 
 from __future__ import annotations
