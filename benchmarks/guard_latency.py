@@ -26,7 +26,7 @@ OBSERVATION, ACTION = 32, 2
 rng = np.random.default_rng(0)
 
 
-def made_shield(features: int, **settings: Any) -> Shield:
+def made_shield(features: int, power: int = 1, **settings: Any) -> Shield:
     """A shield of paper size over ``features`` points whose latent space splits in two halves."""
     shield = Shield(
         Box(-np.inf, np.inf, (OBSERVATION,), np.float32),
@@ -42,7 +42,7 @@ def made_shield(features: int, **settings: Any) -> Shield:
         rng.normal(size=(hidden, latent)) / np.sqrt(hidden),
         np.zeros(latent),
     )
-    encoder = Encoder(weights)
+    encoder = Encoder(weights, np.array([power] * OBSERVATION + [1] * ACTION))
     points = np.concatenate(
         [
             encoder.encode(np.concatenate(situations(count), axis=1, dtype=np.float64))
@@ -158,6 +158,10 @@ def main() -> None:
     say(
         "intervene_critic_us", "intervene, 256-256 critic in NumPy (us)", *cost(shield.guard, rated)
     )
+
+    bent = made_shield(2000, power=8)
+    passing, _ = sort_out(bent, 500)
+    say("endorse_bent_us", "endorse, observations bent by power 8 (us)", *cost(bent.guard, passing))
 
     batch = tuple(np.stack(x) for x in zip(*(endorsed * 3)[:1024], strict=True))
     per_decision = cost(shield.guard_batch, [batch] * 10)[0] / 1024
