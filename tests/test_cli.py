@@ -164,3 +164,13 @@ def test_a_suite_keeps_its_settings(capsys: pytest.CaptureFixture[str], tmp_path
         assert code == 2
         assert "the suite core decides" in err
         assert "shield.margin" in err
+
+
+def test_a_part_of_a_suite_without_its_lenders_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ("bench", "--suite", "transfer", "--out", str(tmp_path), "--dry-run")
+    assert run(capsys, *words)[0] == 0
+    code, _, err = run(capsys, *words, "--tasks", "semi-random-goal")
+    assert code == 2
+    assert "needs a shield that is not there" in err

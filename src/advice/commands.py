@@ -151,16 +151,14 @@ def bench(options: Bench) -> int:
     if options.status is not None:
         return show_status(options.status)
     base = train_config(options)
-    if options.suite and (options.tasks or options.methods):
-        raise AdviceError("choose --suite, or --tasks and --methods, not both")
     if options.suite:
-        studies = grid.find_suite(options.suite)
+        studies = grid.narrowed(grid.find_suite(options.suite), options.tasks, options.methods)
         default, asked = flat(TrainConfig()), flat(base)
         clashes = [name for name in sorted(grid.set_by(studies)) if asked[name] != default[name]]
         if clashes:
             raise AdviceError(
                 f"the suite {options.suite} decides {', '.join(clashes)}; for other values "
-                "make a grid of your own with --tasks and --methods"
+                "make a grid of your own with --tasks and --methods alone"
             )
     else:
         tasks, methods = options.tasks or (base.task,), options.methods or (base.method,)
@@ -169,6 +167,9 @@ def bench(options: Bench) -> int:
     cells = grid.cells_of(studies, seeds, options.out, base)
     for name in {cell.config.method for cell in cells}:
         find_method(name)
+    lenders = {cell.after for cell in cells if cell.after and not (cell.after / "done").exists()}
+    if absent := sorted(lenders - {cell.folder.path for cell in cells}):
+        raise AdviceError(f"this part of the suite needs a shield that is not there: {absent[0]}")
     if options.dry_run:
         return show_plan(cells, options)
     return run_grid(cells, options)

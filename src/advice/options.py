@@ -83,9 +83,9 @@ class Bench(TrainConfig):
     """A named grid: smoke, core, constrained, paper-settings, transfer, long-episodes, k-sweep,
     activation-sweep, windows or paper."""
     tasks: tuple[str, ...] = ()
-    """For a grid of your own: the tasks."""
+    """The tasks of a grid of your own, or the part of a suite that you want."""
     methods: tuple[str, ...] = ()
-    """For a grid of your own: the methods."""
+    """The methods, likewise."""
     seeds: int = 5
     """How many seeds, from --seed on."""
     out: Path = Path("runs")

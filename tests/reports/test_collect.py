@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from made_up import PROVENANCE, write_grid, write_run
 
-from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
+from advice.config import PRESETS, AgentConfig, CSCConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
 from advice.reports.collect import Collection, collect
 from advice.reports.curves import BY_NAME, curve, k_history, thinned
-from advice.runs.grid import SUITES, cells_of
+from advice.runs.grid import SUITES, TUNED, cells_of
 from advice.runs.records import COLUMNS
 from advice.types import AdviceError
 
@@ -143,6 +143,21 @@ def test_studies_are_recognised_by_their_settings(tmp_path: Path) -> None:
         "transfer": "pre-trained",
     }
     assert len(found.tasks[0].methods["advice"]) == 3
+
+
+def test_the_suites_own_values_are_the_comparison(tmp_path: Path) -> None:
+    def csc(seed: int, weight: float) -> TrainConfig:
+        agent = AgentConfig(csc=CSCConfig(conservative_weight=weight))
+        return dataclasses.replace(BASE, method="csc", seed=seed, agent=agent)
+
+    write_run(tmp_path / "default", csc(0, CSCConfig.conservative_weight))
+    write_run(tmp_path / "tuned", csc(0, TUNED["csc"]["agent.csc.conservative_weight"]))
+    write_run(tmp_path / "tuned", csc(1, TUNED["csc"]["agent.csc.conservative_weight"]))
+    found = collect([tmp_path])
+    assert found.left_out == []
+    assert [run.config.seed for run in found.tasks[0].methods["csc"]] == [0, 1]
+    (variant,) = found.tasks[0].studies["own"]
+    assert variant.label == "defaults"
 
 
 def test_an_unfinished_grid_says_what_is_missing(tmp_path: Path) -> None:

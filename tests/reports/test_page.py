@@ -21,6 +21,7 @@ from advice.reports.statistics import Interval
 from advice.reports.style import METHOD_COLOURS, method_looks, method_order
 from advice.reports.summaries import k_table, summary_table
 from advice.reports.tables import Estimate, Table, as_latex, write_table
+from advice.runs.records import COLUMNS
 
 
 @pytest.fixture(scope="module")
@@ -157,12 +158,18 @@ def test_tables_as_csv_and_latex(tmp_path: Path) -> None:
     assert latex.count(r"\toprule") == 1
 
 
+V, S = COLUMNS.index("violation"), COLUMNS.index("success")
+
+
 def test_summary_and_k_tables_by_hand(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
     (task,) = collect([tmp_path]).tasks
     row = dict(zip(summary_table(task).header, summary_table(task).rows[1], strict=True))
     counts = [run.column("violation")[60:].sum() for run in task.methods["advice"]]
     assert row["violations"] == pytest.approx((np.mean(counts), abs(counts[0] - counts[1]) / 2))
+    ends = [run.table[60:] for run in task.methods["advice"]]
+    idle = [sum(not e[V] and not e[S] for e in end) for end in ends]
+    assert row["neither"].value == pytest.approx(np.mean(idle))
     table = k_table(task, [])
     assert table is not None
     changes = [np.count_nonzero(np.diff(run.column("k")[60:])) for run in task.methods["advice"]]

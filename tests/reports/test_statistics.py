@@ -16,6 +16,7 @@ from advice.reports.statistics import (
     mean_interval,
     moving_average,
     paired_difference,
+    rank_test,
     reduction,
     run_lengths,
     tail,
@@ -85,21 +86,40 @@ def test_strata_are_resampled_apart() -> None:
 
 
 def test_the_tails_by_hand() -> None:
+    def of(sizes: list[int], variances: list[float]) -> float:
+        return tail(np.array(sizes), np.array(variances))
+
     # Five seeds: f = 4, t = 2.776, so Phi(-sqrt(5/4) 2.776) = Phi(-3.104) = 0.00095.
-    assert tail([5]) == pytest.approx(0.00095, abs=5e-6)
-    # Two strata of five: f = 8, t = 2.306, Phi(-sqrt(10/8) 2.306) = Phi(-2.578) = 0.00497.
-    assert tail([5, 5]) == pytest.approx(0.00497, abs=5e-6)
-    assert tail([100_000]) == pytest.approx(0.025, abs=1e-5)
-    assert tail([1, 1]) == 0
+    assert of([5], [7.0]) == pytest.approx(0.00095, abs=5e-6)
+    # Two strata of five that vary alike: f = 8, t = 2.306, Phi(-sqrt(5/4) 2.306) = 0.00497.
+    assert of([5, 5], [3.0, 3.0]) == pytest.approx(0.00497, abs=5e-6)
+    # All variance in one of them: the other's seeds do not count.
+    assert of([5, 5], [3.0, 0.0]) == of([5], [7.0])
+    # Welch: 3:1 gives f = 16 / (9 / 4 + 1 / 4) = 6.4, t = 2.410, Phi(-sqrt(5/4) 2.410) = 0.00353.
+    assert of([5, 5], [3.0, 1.0]) == pytest.approx(0.00353, abs=2e-5)
+    assert of([100_000], [1.0]) == pytest.approx(0.025, abs=1e-5)
+    assert of([5], [0.0]) == pytest.approx(0.025)
 
 
-@pytest.mark.parametrize("seeds", [5, 30])
-def test_intervals_cover_as_promised(seeds: int) -> None:
+def test_one_seed_has_no_interval() -> None:
+    saved = reduction(np.array([10.0, 20.0]), np.array([60.0]))
+    assert saved.value == 0.75
+    assert np.isnan([saved.low, saved.high]).all()
+    assert np.isnan(rank_test(np.array([1.0, 2.0]), np.array([3.0])))
+
+
+def test_rank_test_by_hand() -> None:
+    # Five all below five: 2 of the 10! / (5! 5!) = 252 orders are as extreme.
+    assert rank_test(np.arange(5.0), 10 + np.arange(5.0)) == pytest.approx(2 / 252)
+
+
+@pytest.mark.parametrize(("seeds", "spread"), [(5, 10.0), (5, 25.0), (30, 10.0)])
+def test_intervals_cover_as_promised(seeds: int, spread: float) -> None:
     """The 95 % interval of a saving holds the truth about 95 times in 100, with few seeds too."""
     generator = np.random.default_rng(1)
     covered = 0
     for _ in range(300):
-        ours, theirs = generator.normal(80, 10, seeds), generator.normal(160, 20, seeds)
+        ours, theirs = generator.normal(80, spread, seeds), generator.normal(160, 20, seeds)
         low, high = reduction(ours, theirs)[1:]
         covered += low <= 0.5 <= high
     assert 0.91 <= covered / 300 <= 0.99

@@ -21,6 +21,7 @@ from advice.runs.grid import (
     Cell,
     cells_of,
     find_suite,
+    narrowed,
     read_grid,
     status_of,
     with_settings,
@@ -76,6 +77,18 @@ def test_no_cell_twice_and_lenders_first() -> None:
     for cell in borrowers:
         assert order.index(cell.after) < order.index(cell.folder.path)
         assert cell.config.shield_from == str(cell.after)
+
+
+def test_a_part_of_a_suite() -> None:
+    part = narrowed(SUITES["paper"], ("randomised-goal",), ("advice", "csc"))
+    assert {(task, m) for study in part for task in study.tasks for m in study.methods} == {
+        ("randomised-goal", "advice"),
+        ("randomised-goal", "csc"),
+    }
+    assert not any(study.label in ("constrained", "transfer") for study in part)
+    assert narrowed(SUITES["core"], (), ()) == SUITES["core"]
+    with pytest.raises(AdviceError, match="no tasks nowhere: expected some of semi-random-goal"):
+        narrowed(SUITES["core"], ("nowhere",), ())
 
 
 def test_unknown_suite_and_setting_are_named() -> None:

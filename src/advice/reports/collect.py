@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.config import PRESETS, ShieldConfig, TrainConfig, flat, from_dict, to_dict
+from advice.config import PRESETS, ShieldConfig, TrainConfig, flat, from_dict
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_COLOURS, method_label, method_order
+from advice.runs.grid import TUNED
 from advice.runs.records import COLUMNS, RunFolder, read_episodes
 from advice.types import AdviceError, BrokenFileError
 
@@ -104,12 +105,30 @@ def _preset(config: TrainConfig) -> str:
     return ", ".join(f"{field} {value}" for field, value in shield.items())
 
 
+def _own(config: TrainConfig) -> str:
+    default, found = flat(TrainConfig()), flat(config)
+    changed = {n: value for n, value in found.items() if _owner(n) and value != default[n]}
+    named = (f"{name.removeprefix('agent.')} {value}" for name, value in changed.items())
+    return ", ".join(named) or "defaults"
+
+
+def _owner(name: str) -> str | None:
+    """The agent to which alone a setting belongs."""
+    return next((agent for part, agent in _OWN.items() if name.startswith(part)), None)
+
+
 STUDIES = (
     Study(
         "preset",
         "The shield's settings",
         frozenset(f"shield.{name}" for name in _PRESET_FIELDS),
         _preset,
+    ),
+    Study(
+        "own",
+        "The agents' own settings",
+        frozenset(name for name in flat(TrainConfig()) if _owner(name)),
+        _own,
     ),
     Study(
         "fixed-k",
@@ -339,15 +358,10 @@ def _uses(method: str, name: str) -> bool:
     return owner is None or agent == owner
 
 
-def _owner(name: str) -> str | None:
-    """The agent to which alone a setting belongs."""
-    return next((agent for part, agent in _OWN.items() if name.startswith(part)), None)
-
-
 def _reference(runs: list[Run]) -> Settings:
     """The settings of the comparison: the defaults, unless far more runs have others.
 
-    For the shield the suites' preset goes before the paper's, where there are such runs.
+    Where some runs have the suites' values (:data:`TUNED`), those go before the defaults.
     """
     default = flat(TrainConfig()) | {"shield_from": False}
     shared = {
@@ -357,19 +371,16 @@ def _reference(runs: list[Run]) -> Settings:
     }
     everywhere = _usual([_part(run, shared) for run in runs], _only(default, shared))
     agreeing = [run for run in runs if _part(run, shared) == everywhere]
-    armed = [run for run in agreeing if run.config.method.split("+")[-1] == "advice"] or agreeing
-    shields = [_flat_shield(run.config.shield) for run in armed]
-    tuned, paper = (_flat_shield(PRESETS[name]) for name in ("lidar", "paper"))
-    own: Settings = {}
-    for agent in _OWN.values():
-        names = {name for name in default if _owner(name) == agent}
-        found = [_part(run, names) for run in agreeing if _uses(run.config.method, min(names))]
-        own |= _usual(found, _only(default, names)) if found else {}
-    return everywhere | own | _usual(shields, tuned if tuned in shields else paper)
-
-
-def _flat_shield(shield: ShieldConfig) -> Settings:
-    return {f"shield.{name}": value for name, value in to_dict(shield).items()}
+    groups = {agent: {name for name in default if _owner(name) == agent} for agent in _OWN.values()}
+    groups["advice"] = {name for name in default if name.startswith("shield.")}
+    reference = dict(everywhere)
+    for owner, names in groups.items():
+        users = [run for run in agreeing if owner in run.config.method.split("+")] or agreeing
+        found = [_only(flat(run.config), names) for run in users]
+        usual = _only(default, names)
+        tuned = usual | TUNED.get(owner, {})
+        reference |= _usual(found, tuned if tuned in found else usual)
+    return reference
 
 
 def _part(run: Run, names: set[str]) -> Settings:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
+from scipy.stats import mannwhitneyu
 
 Floats: TypeAlias = NDArray[np.float64]
 Statistic: TypeAlias = Callable[[Sequence[Floats]], Floats]
@@ -49,27 +50,39 @@ def interquartile_mean(values: Floats) -> Floats:
 
 
 def bootstrap(statistic: Statistic, strata: Sequence[Floats], seed: int = 0) -> Interval:
-    """``statistic`` of the data, with its stratified percentile bootstrap interval."""
+    """``statistic`` of the data, with its stratified percentile bootstrap interval.
+
+    The interval is NaN where a stratum has one value only: one seed says nothing about the spread.
+    """
     generator = np.random.default_rng(seed)
     data = [np.asarray(stratum, dtype=np.float64) for stratum in strata]
+    value = float(statistic([x[None] for x in data])[0])
+    sizes = np.array([len(x) for x in data])
+    if sizes.min() < 2:
+        return Interval(value, np.nan, np.nan)
     draws = [x[generator.integers(len(x), size=(DRAWS, len(x)))] for x in data]
-    share = tail([len(x) for x in data])
+    kept = [np.broadcast_to(x, drawn.shape) for x, drawn in zip(data, draws, strict=True)]
+    alone = [statistic([*kept[:i], draws[i], *kept[i + 1 :]]) for i in range(len(data))]
+    share = tail(sizes, np.array([np.var(x[np.isfinite(x)]) for x in alone]))
     resampled = statistic(draws)
     low, high = np.quantile(resampled[np.isfinite(resampled)], (share, 1.0 - share))
-    return Interval(float(statistic([x[None] for x in data])[0]), float(low), float(high))
+    return Interval(value, float(low), float(high))
 
 
-def tail(sizes: Sequence[int]) -> float:
+def tail(sizes: NDArray[np.int64], variances: Floats) -> float:
     """Share of the draws to cut off at each end (Hesterberg's expanded percentile interval).
 
-    The usual 2.5 %, made smaller for small strata: Phi(-sqrt(n / f) t_f) with n seeds in all,
-    f = n - strata degrees of freedom and t_f Student's 97.5 % quantile. 0 keeps all draws.
+    The usual 2.5 %, made smaller for small strata: Phi(-sqrt(c) t_f). c makes up for resampled
+    values varying only (n - 1) / n as much as they should; f are Welch's degrees of freedom, from
+    ``variances``, what each stratum alone contributes to the statistic's variance: if nearly all
+    comes from one stratum, the seeds of the others are no help.
     """
-    seeds = sum(sizes)
-    freedom = seeds - len(sizes)
-    if freedom < 1:
-        return 0.0
-    return float(ndtr(-np.sqrt(seeds / freedom) * stdtrit(freedom, 0.5 + LEVEL / 2.0)))
+    if not variances.any():
+        return 0.5 - LEVEL / 2.0
+    corrected = variances * sizes / (sizes - 1)
+    freedom = corrected.sum() ** 2 / (corrected**2 / (sizes - 1)).sum()
+    widening = corrected.sum() / variances.sum()
+    return float(ndtr(-np.sqrt(widening) * stdtrit(freedom, 0.5 + LEVEL / 2.0)))
 
 
 def mean_interval(values: Floats) -> Interval:
@@ -107,6 +120,13 @@ def reduction(ours: Floats, theirs: Floats) -> Interval:
             return np.asarray(1.0 - drawn[0].mean(axis=-1) / drawn[1].mean(axis=-1))
 
     return bootstrap(saved, [ours, theirs])
+
+
+def rank_test(ours: Floats, theirs: Floats) -> float:
+    """Two-sided p of the Mann-Whitney test, exact without ties; NaN with one run on a side."""
+    if min(len(ours), len(theirs)) < 2:
+        return np.nan
+    return float(mannwhitneyu(ours, theirs).pvalue)
 
 
 class Paired(NamedTuple):

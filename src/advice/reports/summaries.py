@@ -15,6 +15,7 @@ from advice.reports.statistics import (
     iqm_interval,
     mean_and_error,
     paired_difference,
+    rank_test,
     reduction,
     run_lengths,
 )
@@ -53,6 +54,11 @@ def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> 
     return estimate([float(x.mean() if mean else x.sum()) for x in parts if len(x)])
 
 
+def ended_by_limit(run: Run, skip: int) -> float:
+    """Episodes after the first ``skip`` in which nothing happened until time was up."""
+    return float(((run.column("violation") == 0) & (run.column("success") == 0))[skip:].sum())
+
+
 def summary_table(task: TaskRuns) -> Table:
     """One row per method: the part after activation, and violations of the full training."""
     skip = after(task)
@@ -66,6 +72,8 @@ def summary_table(task: TaskRuns) -> Table:
                 per_run(runs, "violation", skip),
                 iqm_interval([np.array(counted)]),
                 per_run(runs, "success", skip),
+                estimate([ended_by_limit(run, skip) for run in usable(runs)]),
+                per_run(runs, "steps", skip, mean=True),
                 per_run(runs, "return", skip, mean=True),
                 per_run(runs, "cost", skip, mean=True),
                 per_run(runs, "interventions", skip, mean=True),
@@ -82,13 +90,17 @@ def summary_table(task: TaskRuns) -> Table:
             "violations",
             "violations, interquartile mean",
             "successes",
+            "neither",
+            "steps",
             "return",
             "cost",
             "activations",
             "violations, full training",
         ),
         rows,
-        f"Counts are per run over {part}; return, cost and shield activations are per episode. "
+        f"Counts are per run over {part}; neither are the episodes with neither a violation nor "
+        "a success, ended by the step limit; steps, return, cost and shield activations are per "
+        "episode. "
         "± is the standard error over seeds, brackets are 95 % bootstrap intervals.",
     )
 
@@ -113,16 +125,25 @@ def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
                 paired.difference if paired else "no common seed",
                 paired.pairs if paired else 0,
                 improvement_probability([mine], [theirs]),
+                rank_test(mine, theirs),
             ]
         )
     return Table(
         f"{task.task}-comparison",
         f"{task.task}: {method_label(ours)} against each other method, violations",
-        ("against", "saved, %", "paired difference", "pairs", "probability of improvement"),
+        (
+            "against",
+            "saved, %",
+            "paired difference",
+            "pairs",
+            "probability of improvement",
+            "rank test, p",
+        ),
         rows,
         "Brackets are 95 % stratified bootstrap intervals over seeds. The paired difference is "
         "ADVICE minus the other on the same seeds (same starts); the probability of improvement is "
-        "the chance that a run of ADVICE has fewer violations than one of the other.",
+        "the chance that a run of ADVICE has fewer violations than one of the other; p is of the "
+        "two-sided Mann-Whitney test.",
     )
 
 

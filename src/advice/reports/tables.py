@@ -49,6 +49,8 @@ def shown(cell: Cell) -> str:
         places = max(0, 1 - math.floor(math.log10(cell.error)))
         return f"{cell.value:.{places}f} ± {cell.error:.{places}f}"
     if isinstance(cell, Interval):
+        if math.isnan(cell.low):  # one seed has no interval
+            return shown(cell.value)
         return f"{shown(cell.value)} [{shown(cell.low)}, {shown(cell.high)}]"
     if not math.isfinite(cell):
         return "–"

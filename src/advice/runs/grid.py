@@ -165,6 +165,27 @@ def find_suite(name: str) -> tuple[Study, ...]:
     return SUITES[name]
 
 
+def narrowed(
+    studies: Sequence[Study], tasks: Sequence[str], methods: Sequence[str]
+) -> tuple[Study, ...]:
+    """The part of a suite with these tasks and methods; none named means all."""
+    found = [
+        study._replace(
+            tasks=tuple(task for task in study.tasks if task in (tasks or study.tasks)),
+            methods=tuple(name for name in study.methods if name in (methods or study.methods)),
+        )
+        for study in studies
+    ]
+    for asked, field in ((tasks, "tasks"), (methods, "methods")):
+        offered = dict.fromkeys(name for study in studies for name in getattr(study, field))
+        if unknown := [name for name in asked if name not in offered]:
+            raise AdviceError(
+                f"the suite has no {field} {', '.join(unknown)}: expected some of "
+                f"{', '.join(offered)}"
+            )
+    return tuple(study for study in found if study.tasks and study.methods)
+
+
 def set_by(studies: Iterable[Study]) -> set[str]:
     """Dotted names of all settings that the studies decide."""
     return {
