@@ -79,8 +79,10 @@ def evaluate(
     return results
 
 
-def play(trained: Trained, seed: int, frames: list[Array] | None = None) -> Evaluation:
-    """One greedy episode; frames are collected, with a red border where the shield stepped in."""
+def play(
+    trained: Trained, seed: int, frames: list[Array] | None = None, explore: bool = False
+) -> Evaluation:
+    """One episode, greedy or with the noise of training; frames get a red border at vetoes."""
     env, agent, shield = trained
     obs, _ = env.reset(seed=seed)
     agent.start_episode()
@@ -88,7 +90,7 @@ def play(trained: Trained, seed: int, frames: list[Array] | None = None) -> Eval
     steps = interventions = 0
     violated = succeeded = ended = False
     while not ended:
-        proposed = agent.act(obs, explore=False)
+        proposed = agent.act(obs, explore=explore)
         if shield.armed:
             verdict = shield.guard(obs, proposed, agent.rate_actions)
         else:
