@@ -27,6 +27,7 @@ TUNED: dict[str, dict[str, Any]] = {
         if value != getattr(PRESETS["paper"], name)
     },
     "csc": {"agent.csc.conservative_weight": 0.005},
+    "ddpg-lag": {"agent.lagrangian.learning_rate": 0.1},
 }
 """What the suites set for agents and shields beyond the defaults, found on seeds that are not
 reported (docs, Reproduction). `paper-settings` alone does without."""
