@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from made_up import PROVENANCE, write_grid, write_run
 
-from advice.config import PRESETS, AgentConfig, CSCConfig, EnvConfig, ShieldConfig, TrainConfig
+from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
 from advice.reports.collect import Collection, collect
 from advice.reports.curves import BY_NAME, curve, k_history, thinned
-from advice.runs.grid import SUITES, TUNED, cells_of
+from advice.runs.grid import SUITES, TUNED, cells_of, with_settings
 from advice.runs.records import COLUMNS
 from advice.types import AdviceError
 
@@ -146,13 +146,11 @@ def test_studies_are_recognised_by_their_settings(tmp_path: Path) -> None:
 
 
 def test_the_suites_own_values_are_the_comparison(tmp_path: Path) -> None:
-    def csc(seed: int, weight: float) -> TrainConfig:
-        agent = AgentConfig(csc=CSCConfig(conservative_weight=weight))
-        return dataclasses.replace(BASE, method="csc", seed=seed, agent=agent)
-
-    write_run(tmp_path / "default", csc(0, CSCConfig.conservative_weight))
-    write_run(tmp_path / "tuned", csc(0, TUNED["csc"]["agent.csc.conservative_weight"]))
-    write_run(tmp_path / "tuned", csc(1, TUNED["csc"]["agent.csc.conservative_weight"]))
+    csc = dataclasses.replace(BASE, method="csc")
+    write_run(tmp_path / "default", csc)
+    for seed in range(2):
+        tuned = with_settings(dataclasses.replace(csc, seed=seed), TUNED["csc"])
+        write_run(tmp_path / "tuned", tuned)
     found = collect([tmp_path])
     assert found.left_out == []
     assert [run.config.seed for run in found.tasks[0].methods["csc"]] == [0, 1]
