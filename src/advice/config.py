@@ -149,8 +149,6 @@ class CSCConfig:
 
     threshold: float = 0.2
     """An action may be executed up to this estimated probability of failure."""
-    initial_danger: float = 0.05
-    """What a fresh safety critic says; above the threshold it vetoes everything at first."""
     draws: int = 100
     """Noisy actions to try before the least dangerous one is taken."""
     draw_noise: float = 0.2

@@ -44,16 +44,6 @@ def with_danger(agent: CSC, slope: float, offset: float) -> CSC:
     return agent
 
 
-@pytest.mark.parametrize("danger", [0.05, 0.5])
-def test_a_fresh_critic_presumes_what_it_is_told(danger: float) -> None:
-    """Near zero the network adds nothing to its bias: about 0.05 unless told otherwise."""
-    agent = make() if danger == 0.05 else make(initial_danger=danger)
-    near_zero = agent.rate_danger(STATE, np.full((1, 1), 1e-6))
-    np.testing.assert_allclose(near_zero, danger, atol=1e-5)
-    agent.act(STATE)
-    assert agent.vetoes == (danger > 0.2)
-
-
 def test_failure_target_by_hand() -> None:
     failed, later = np.array([0.0, 0.0, 1.0, 1.0]), np.full(4, 0.5)
     done = np.array([0.0, 1.0, 1.0, 0.0])

@@ -80,12 +80,9 @@ class CSC(Agent):
 
     def initial_state(self, key: Any) -> CSCState:
         key, safety_key, clock_key = jax.random.split(key, 3)
-        danger = self.config.csc.initial_danger
-        *layers, last = init_critic(
+        safety_critic = init_critic(
             safety_key, self.obs_size, self.action_size, self.config.hidden_size
         )
-        bias = last.bias + np.log(danger / (1 - danger))
-        safety_critic = (*layers, last._replace(bias=bias))
         return CSCState(
             *init_ddpg(key, self.obs_size, self.action_size, self.config),
             init_learner(safety_critic, self.config.csc.learning_rate),

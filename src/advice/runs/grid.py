@@ -26,7 +26,7 @@ TUNED: dict[str, dict[str, Any]] = {
         for name, value in to_dict(PRESETS["lidar"]).items()
         if value != getattr(PRESETS["paper"], name)
     },
-    "csc": {"agent.csc.conservative_weight": 0.005, "agent.csc.multiplier.initial": 0.0},
+    "csc": {"agent.csc.conservative_weight": 0.005},
     "ddpg-lag": {"agent.lagrangian.learning_rate": 0.1},
 }
 """What the suites set for agents and shields beyond the defaults, found on seeds that are not
