@@ -61,6 +61,11 @@ class Checkpointer:
         self._replay_document: dict[str, Any] = {"added": 0, "segments": []}
         self.saved = Counters()
 
+    @property
+    def exists(self) -> bool:
+        """True once something has been saved."""
+        return bool(self._state_file.exists())
+
     def save(self, counters: Counters) -> None:
         """Make this moment the one a resume continues from."""
         try:
@@ -78,9 +83,10 @@ class Checkpointer:
                 part_arrays, document[name] = part.snapshot()
                 arrays |= {f"{name}/{key}": array for key, array in part_arrays.items()}
             write_arrays(self._state_file, arrays, document, _KIND, _VERSION)
-        except OSError as error:
+        except (OSError, TypeError) as error:  # a disk's trouble, or what cannot be stored
+            reason = getattr(error, "strerror", None) or error
             raise AdviceError(
-                f"could not save a checkpoint in {self._folder}: {error.strerror or error}; "
+                f"could not save a checkpoint in {self._folder}: {reason}; "
                 f"the last good one, after episode {self.saved.episode}, is still there"
             ) from error
         self.saved = counters
@@ -88,7 +94,7 @@ class Checkpointer:
 
     def load(self) -> Counters:
         """Restore every part but the replay from the last save; zeros if there is none."""
-        if not self._state_file.exists():
+        if not self.exists:
             return Counters()
         arrays, document = read_arrays(self._state_file, _KIND, _VERSION)
         self._replay_document = document["replay"]
@@ -146,9 +152,10 @@ class Checkpointer:
     def _drop_unused(self) -> None:
         """Delete the files that the state on disk no longer counts on."""
         kept = {self._segment_file(segment) for segment in self._segments}
-        for path in self._folder.glob("replay-*.bin"):
-            if path not in kept:
-                path.unlink()
+        for pattern in ("replay-*.bin", f".{_STATE}.*"):  # the latter: saves that were cut short
+            for path in self._folder.glob(pattern):
+                if path not in kept:
+                    path.unlink()
 
 
 def read_part(folder: Path, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -175,6 +182,10 @@ class EnvironmentState:
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         state = self._get() if self._get and self._set else {}
+        if not isinstance(state, dict):
+            raise TypeError(
+                f"the environment's get_state: expected a dict, found {type(state).__name__}"
+            )
         arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
         return arrays, {key: value for key, value in state.items() if key not in arrays}
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 from advice.types import EpisodeRecord
 
 
 class EventWriter:
-    """One scalar per episode and metric; resumed at an episode, later ones are superseded."""
+    """One scalar per episode and metric, written by the caller's own thread.
 
-    def __init__(self, folder: Path, episodes: int) -> None:
-        from tensorboardX import SummaryWriter  # takes a while to import
+    Opened after the ``earlier`` episodes of a resumed run; what was written beyond is superseded.
+    """
 
-        purge = episodes + 1 if episodes else None
-        self._writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=30)
-        self._recent: deque[EpisodeRecord] = deque(maxlen=100)
+    def __init__(self, folder: Path, earlier: Iterable[EpisodeRecord] = ()) -> None:
+        from tensorboardX.event_file_writer import EventsWriter  # takes a while to import
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = EventsWriter(str(folder / "events"))
+        self._event, self._scalar = Event, scalar
+        self._recent: deque[EpisodeRecord] = deque(earlier, maxlen=100)
+        if self._recent:
+            start = SessionLog(status=SessionLog.START)
+            self._file.write_event(Event(step=self._recent[-1].episode + 1, session_log=start))
 
     def episode(self, record: EpisodeRecord) -> None:
         self._recent.append(record)
@@ -34,10 +45,13 @@ class EventWriter:
             "agent/multiplier": record.multiplier,
         }
         for name, value in scalars.items():
-            self._writer.add_scalar(name, float(value), record.episode)
+            summary = self._scalar(name, float(value))
+            self._file.write_event(
+                self._event(summary=summary, step=record.episode, wall_time=time.time())
+            )
 
     def flush(self) -> None:
-        self._writer.flush()
+        self._file.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        self._file.close()

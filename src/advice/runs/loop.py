@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -26,7 +27,7 @@ from advice.shields.autoencoder import FitProgress
 from advice.shields.labels import EpisodeLabels
 from advice.shields.shield import PostShield
 from advice.shields.signals import read_signals
-from advice.types import AdviceError, EpisodeRecord, OneClassError, Transition, Verdict
+from advice.types import AdviceError, Array, EpisodeRecord, OneClassError, Transition, Verdict
 
 ENDLESS = 100_000
 """An episode of that many steps is taken for one that never ends."""
@@ -36,10 +37,17 @@ class RunError(AdviceError):
     """A run had to stop; the message names the episode and the step."""
 
 
+class DivergedError(RunError):
+    """The agent's networks no longer hold numbers."""
+
+
 class Listener:
     """Told what happens during a run; override what you care about."""
 
     def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None: ...
+    def ready(self, agent: Agent, shield: PostShield) -> None:
+        """What is about to learn; keep it to look inside or to evaluate between episodes."""
+
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None: ...
     def fitting(self, progress: FitProgress) -> None: ...
     def saved(self, counters: Counters) -> None: ...
@@ -74,35 +82,33 @@ def train(
         agent, shield = build(config, env.observation_space, env.action_space)
         with _writing_to(folder.path):
             folder.path.mkdir(parents=True, exist_ok=True)
-        with folder.locked():
-            settle_config(folder, config, overwrite)
+        with _writing_to(folder.path), folder.locked():
             parts: dict[str, Snapshotable] = {
                 "agent": agent,
                 "shield": shield,
                 "env": EnvironmentState(env),
             }
             checkpointer = Checkpointer(folder.checkpoint, parts, agent.replay)
-            counters = checkpointer.load()
-            if folder.done_file.exists():
-                return Result(folder, counters, True)
-            if counters.episode:
-                checkpointer.load_replay()
-            elif config.shield_from:
+            refuse_other_settings(folder, config, overwrite)
+            if config.shield_from and (overwrite or not checkpointer.exists):
+                # before anything is deleted or written: the lender may not be there
                 adopt_safety(lender or config.shield_from, agent, shield)
-            listener.started(config, folder, counters)
-            run = _Run(config, folder, env, agent, shield, listener, counters)
-            with _writing_to(folder.path), run.recording(), _stop_on_signal() as stop:
-                last_save = time.monotonic()
-                while not is_finished(config, run.counters) and not stop.is_set():
-                    run.episode()
-                    if run.just_fitted or time.monotonic() - last_save >= checkpoint_seconds:
-                        run.save(checkpointer)
-                        last_save = time.monotonic()
-                run.save(checkpointer)
-                run.export()
+            if overwrite or not folder.config_file.exists():
+                folder.clear()
+                folder.write_config(config)
+            counters = checkpointer.load()
+            run = _Run(config, folder, env, agent, shield, listener, counters, checkpointer)
+            if not is_finished(config, counters):
+                if counters.episode:
+                    checkpointer.load_replay()
+                listener.started(config, folder, counters)
+                listener.ready(agent, shield)
+                with run.recording(), _stop_on_signal() as stop:
+                    run.go_on(stop, checkpoint_seconds)
             finished = is_finished(config, run.counters)
             if finished:
-                folder.done_file.touch()
+                if not folder.done_file.exists():
+                    folder.mark_done()
                 checkpointer.discard_replay()
             return Result(folder, run.counters, finished)
     finally:
@@ -139,19 +145,15 @@ def _writing_to(path: Path) -> Iterator[None]:
         raise AdviceError(f"cannot write to {path}: {error.strerror or error}") from error
 
 
-def settle_config(folder: RunFolder, config: TrainConfig, overwrite: bool) -> None:
-    """Write the run's settings; refuse a folder with other ones, or start anew if asked to."""
+def refuse_other_settings(folder: RunFolder, config: TrainConfig, overwrite: bool) -> None:
+    """A folder never mixes two configurations."""
     if folder.config_file.exists() and not overwrite:
         different = folder.differences(config)
         if different:
             raise AdviceError(
                 f"{folder.path} holds a run with other settings; choose another folder, or start "
-                "anew with --overwrite. They differ in:\n  " + "\n  ".join(different)
+                "anew (advice train --overwrite). They differ in:\n  " + "\n  ".join(different)
             )
-        return
-    with _writing_to(folder.path):
-        folder.clear()
-        folder.write_config(config)
 
 
 class _Run:
@@ -166,11 +168,11 @@ class _Run:
         shield: PostShield,
         listener: Listener,
         counters: Counters,
+        checkpointer: Checkpointer,
     ) -> None:
         self.config, self.folder, self.listener = config, folder, listener
         self.env, self.agent, self.shield = env, agent, shield
-        self.counters = counters
-        self.just_fitted = False
+        self.counters, self.checkpointer = counters, checkpointer
         self._said_one_class = False
 
     @contextmanager
@@ -178,12 +180,31 @@ class _Run:
         """Open the records at the counters' place, and close them whatever happens."""
         counters, size = self.counters, self.agent.action_size
         self.records = RecordWriter(self.folder, size, counters.episode, counters.total_steps)
-        self.events = EventWriter(self.folder.events, counters.episode)
+        self.events = EventWriter(self.folder.events, self.folder.read_episodes())
         try:
             yield
         finally:
             self.events.close()
             self.records.close()
+
+    def go_on(self, stop: threading.Event, checkpoint_seconds: float) -> None:
+        """Episode after episode to the end, or until asked to stop; saved whatever happens."""
+        self.fit_if_due(save_first=False)  # a resumed run may have been killed while it fitted
+        last_save = time.monotonic()
+        while not is_finished(self.config, self.counters) and not stop.is_set():
+            try:
+                self.episode()
+            except DivergedError:
+                raise
+            except RunError:
+                self.save()
+                self.export()
+                raise
+            if self.fit_if_due() or time.monotonic() - last_save >= checkpoint_seconds:
+                self.save()
+                last_save = time.monotonic()
+        self.save()
+        self.export()
 
     def episode(self) -> None:
         """One episode, from reset to the last step, with all that is learnt and kept from it."""
@@ -191,7 +212,9 @@ class _Run:
         began = time.perf_counter()
         agent, shield, env = self.agent, self.shield, self.env
         penalty = self.config.shield.intervention_penalty
-        obs, _ = env.reset(seed=episode_seed(self.config.seed, number))
+        with self._naming_the_place(number, 0):
+            obs = np.array(env.reset(seed=episode_seed(self.config.seed, number))[0])
+        self._check(number, 0, obs=obs)
         agent.start_episode()
         labels = EpisodeLabels(self.config.shield.unsafe_per_episode)
         episode_return = episode_cost = 0.0
@@ -199,17 +222,24 @@ class _Run:
         violated = succeeded = ended = False
         while not ended:
             proposed = agent.act(obs)
+            if not np.isfinite(proposed).all():
+                raise DivergedError(
+                    f"episode {number}, step {steps + 1}: the agent proposes {proposed}, its "
+                    "networks have diverged; try smaller learning rates or rewards. The last "
+                    f"checkpoint, after episode {self.checkpointer.saved.episode}, is kept"
+                )
             if shield.armed:
                 verdict = shield.guard(obs, proposed, agent.rate_actions)
             else:
                 verdict = Verdict(proposed, False, 0, False)
-            next_obs, reward, terminated, truncated, info = env.step(verdict.action)
+            with self._naming_the_place(number, steps + 1):
+                next_obs, reward, terminated, truncated, info = env.step(verdict.action)
+                next_obs, reward = np.array(next_obs), float(reward)  # it may reuse its array
+                signals = read_signals(info, terminated, truncated)
             ended = terminated or truncated
-            self._check(number, steps + 1, next_obs, reward)
-            signals = read_signals(info, terminated, truncated)
+            self._check(number, steps + 1, obs=next_obs, reward=reward, cost=signals.cost)
 
             shield.record(obs, verdict.action, labels.next(signals))
-            reward = float(reward)
             agent.observe(
                 Transition(obs, verdict.action, reward, signals.cost, next_obs, terminated)
             )
@@ -230,7 +260,6 @@ class _Run:
         k = shield.k if shield.armed else 0
         agent.end_episode(episode_cost)
         shield.end_episode(violated)
-        self._fit_if_due()
         self.counters = Counters(
             number, self.counters.total_steps + steps, self.counters.violations + violated
         )
@@ -252,11 +281,11 @@ class _Run:
         self.events.episode(record)
         self.listener.episode_ended(record, self.counters)
 
-    def save(self, checkpointer: Checkpointer) -> None:
+    def save(self) -> None:
         """Records first, then the checkpoint that counts on them."""
         self.records.flush()
         self.events.flush()
-        checkpointer.save(self.counters)
+        self.checkpointer.save(self.counters)
         self.listener.saved(self.counters)
 
     def export(self) -> None:
@@ -268,37 +297,53 @@ class _Run:
             if save:
                 save(self.folder.shield_file)
 
-    def _fit_if_due(self) -> None:
-        self.just_fitted = False
+    def fit_if_due(self, save_first: bool = True) -> bool:
+        """Fit the shield once it has watched enough; True if it is now armed and exported."""
         if not self.shield.wants_fit:
-            return
+            return False
+        if save_first and not self._said_one_class:
+            self.save()  # a fit takes long; nothing before it shall be lost
         try:
             self.shield.fit(self.listener.fitting)
         except OneClassError as error:
             if not self._said_one_class:
                 self.listener.said(f"the shield stays unarmed for now: {error}")
             self._said_one_class = True
-        else:
-            self.just_fitted = True
-            self.listener.said("the shield is fitted and armed")
+            return False
+        self.listener.said("the shield is fitted and armed")
+        self.export()
+        return True
 
-    def _check(self, episode: int, step: int, obs: Any, reward: Any) -> None:
+    @contextmanager
+    def _naming_the_place(self, episode: int, step: int) -> Iterator[None]:
+        """An environment's own error gets its episode and step."""
+        try:
+            yield
+        except Exception as error:
+            raise self._stopped(
+                episode, step, f"the environment raised {type(error).__name__}: {error}"
+            ) from error
+
+    def _check(self, episode: int, step: int, obs: Array, **numbers: float) -> None:
         """Stop on what no method can learn from, naming the place."""
-        problem = None
-        if not np.isfinite(reward):
-            problem = f"the reward is {reward}"
-        elif not np.isfinite(obs).all():
-            problem = (
-                f"the observation has {np.count_nonzero(~np.isfinite(obs))} non-finite numbers"
+        for name, value in numbers.items():
+            if not math.isfinite(value):
+                raise self._stopped(episode, step, f"the {name} is {value}")
+        if not np.isfinite(obs).all():
+            bad = np.count_nonzero(~np.isfinite(obs))
+            raise self._stopped(episode, step, f"the observation has {bad} non-finite numbers")
+        if step >= ENDLESS:
+            raise self._stopped(
+                episode,
+                step,
+                "the episode does not end; give the task a limit with --env.max-episode-steps",
             )
-        elif step >= ENDLESS:
-            problem = "the episode does not end; give the task a limit with --env.max-episode-steps"
-        if problem:
-            self.export()
-            raise RunError(
-                f"episode {episode}, step {step}: {problem}. The {self.counters.episode} episodes "
-                f"before it are kept in {self.folder.path}"
-            )
+
+    def _stopped(self, episode: int, step: int, problem: str) -> RunError:
+        return RunError(
+            f"episode {episode}, step {step}: {problem}. The {self.counters.episode} episodes "
+            f"before it are kept in {self.folder.path}"
+        )
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from typing import IO, Any, get_type_hints
 import numpy as np
 
 from advice.config import TrainConfig, from_dict, to_dict
-from advice.files import write_json
+from advice.files import write_atomically, write_json
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord
 
 COLUMNS = tuple("return" if name == "episode_return" else name for name in EpisodeRecord._fields)
@@ -104,12 +104,15 @@ class RunFolder:
         return False
 
     def clear(self) -> None:
-        """Delete what a run has left here, but for the lock."""
-        for path in self.path.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != "lock":
-                path.unlink()
+        """Delete a run's own files, first those that say that it is one; the log stays."""
+        for path in (
+            *(self.done_file, self.config_file, self.error_file, self.episodes_file),
+            *(self.actions_file, self.shield_file, self.agent_file),
+        ):
+            path.unlink(missing_ok=True)
+        for folder in (self.checkpoint, self.events):
+            if folder.exists():
+                shutil.rmtree(folder)
 
     def open_log(self) -> IO[bytes]:
         """log.txt, for what a run without a terminal prints."""
@@ -119,11 +122,15 @@ class RunFolder:
     def read_config(self) -> TrainConfig:
         return from_dict(TrainConfig, self.read_document()["config"])
 
+    def mark_done(self) -> None:
+        """The run is complete; said only once that is certain to stay so."""
+        write_atomically(self.done_file, [])
+
     def read_document(self) -> dict[str, Any]:
         """config.json as it is: "config" and "provenance"."""
         try:
             document: dict[str, Any] = json.loads(self.config_file.read_text())
-            document["config"], document["provenance"]
+            dict(**document["config"]), document["provenance"]
         except (ValueError, KeyError, TypeError):
             raise BrokenFileError(
                 f"{self.config_file}: expected a run's settings as JSON"
@@ -152,14 +159,15 @@ class RecordWriter:
             self._episodes.truncate(0)
             self._csv.writerow(COLUMNS)
         else:
-            found = len(folder.read_episodes())
+            # what a checkpoint counts on must be whole; whatever came after is cut off
+            lines = folder.episodes_file.read_bytes().splitlines(keepends=True)
+            kept = b"".join(lines[: episodes + 1])
+            found = len(_parsed(folder.episodes_file, kept))
             if found < episodes:
                 raise BrokenFileError(
                     f"{folder.episodes_file}: expected {episodes} episodes, found {found}"
                 )
-            self._episodes.seek(0)
-            lines = [self._episodes.readline() for _ in range(episodes + 1)]
-            self._episodes.truncate(len("".join(lines)))
+            self._episodes.truncate(len(kept))
         self._actions = open(folder.actions_file, "ab")
         size = steps * 2 * action_size * 4
         if self._actions.tell() < size:
@@ -190,7 +198,11 @@ class RecordWriter:
 
 def read_episodes(path: Path) -> list[EpisodeRecord]:
     """The complete lines of an episodes.csv; a half-written last line is left out."""
-    text = path.read_text()
+    return _parsed(path, path.read_bytes())
+
+
+def _parsed(path: Path, content: bytes) -> list[EpisodeRecord]:
+    text = content.decode(errors="replace")
     lines = text[: text.rfind("\n") + 1].splitlines()
     if not lines or tuple(lines[0].split(",")) != COLUMNS:
         raise BrokenFileError(f"{path}: expected the columns {','.join(COLUMNS)}")
