@@ -88,8 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             config=(tyro.conf.PositionalRequiredArgs,),
         )
         sys.exit(command.run(chosen))
-    except (AdviceError, FileNotFoundError) as error:
+    except AdviceError as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(commands.INTERRUPTED)

@@ -48,6 +48,8 @@ def evaluate(options: Evaluate) -> int:
     from advice.runs.evaluate import evaluate as play
     from advice.runs.records import RunFolder
 
+    if options.episodes < 1:
+        raise AdviceError(f"--episodes: expected at least 1, found {options.episodes}")
     folder = RunFolder.find(options.run)
     with Progress(console=console(), disable=not console().is_terminal, transient=True) as bar:
         task = bar.add_task("evaluating", total=options.episodes)
@@ -109,9 +111,12 @@ def report(options: Report) -> int:
 
 def replay(options: Replay) -> int:
     from advice.reports.replay_page import judged_in_words, write_replay
+    from advice.runs.evaluate import check_video_name
 
     if (options.episode is not None) + options.worst + options.first_violation > 1:
         raise AdviceError("choose one of --episode N, --worst and --first-violation")
+    if options.video:
+        check_video_name(options.video)
     made = write_replay(
         options.run,
         options.out,
@@ -233,6 +238,11 @@ def demo(options: Demo) -> int:
     from advice.demo import demo_cells, demo_rows, draw, film, train_pair
     from advice.display import GridDisplay
 
+    if options.episodes <= options.construction_episodes:
+        raise AdviceError(
+            f"expected more --episodes than the {options.construction_episodes} that are watched "
+            f"before the shield is fitted (--construction-episodes), found {options.episodes}"
+        )
     shield = dataclasses.replace(
         PRESETS["lidar"], construction_episodes=options.construction_episodes
     )
@@ -252,8 +262,13 @@ def demo(options: Demo) -> int:
     titles = ("method", "episodes", "violations", "goals", "mean steps", "interventions", "time")
     print_table(titles, demo_rows(cells))
     draw(cells, options.out / "demo.png")
-    film(cells, options.out / "demo.mp4")
-    say(f"figure: {options.out / 'demo.png'}\nvideo:  {options.out / 'demo.mp4'}")
+    say(f"figure: {options.out / 'demo.png'}")
+    try:
+        film(cells, options.out / "demo.mp4")
+    except AdviceError as error:  # an environment of one's own that draws no pictures
+        say(f"no video: {error}")
+    else:
+        say(f"video:  {options.out / 'demo.mp4'}")
     return 0
 
 

@@ -12,6 +12,31 @@ from advice.types import SettingError
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Fallback = Literal["proposed", "least-risk"]
 ContrastiveForm = Literal["released", "printed"]
+_CHOICES = {"KRule": KRule, "Fallback": Fallback, "ContrastiveForm": ContrastiveForm}
+_STEP = (0, 1e3)  # a learning rate
+
+
+def _check(config: Any, **limits: tuple[float, float]) -> None:
+    """Refuse settings that make no sense, naming what was expected and what was found.
+
+    ``limits`` are from and up to; other numbers lie in 1..infinity if whole, in 0..infinity if not.
+    """
+    for spec in dataclasses.fields(config):
+        name, value, default = spec.name, getattr(config, spec.name), spec.default
+        choices = get_args(_CHOICES.get(str(spec.type)))
+        if choices and value not in choices:
+            raise SettingError(f"{name}: expected one of {', '.join(choices)}, found {value!r}")
+        optional = default is None and isinstance(value, int)
+        if not (optional or isinstance(default, int | float)):
+            continue
+        whole = optional or isinstance(default, int)
+        if isinstance(default, bool) != isinstance(value, bool) or not isinstance(
+            value, int if whole else (int, float)
+        ):
+            raise SettingError(f"{name}: expected {type(default).__name__}, found {value!r}")
+        low, high = limits.get(name, (1 if whole and not isinstance(value, bool) else 0, math.inf))
+        if not low <= value <= high or value == math.inf:
+            raise SettingError(f"{name}: expected {low} to {high}, found {value!r}")
 
 
 @dataclass(frozen=True)
@@ -81,35 +106,19 @@ class ShieldConfig:
     """Share of the episodes kept out of the gradient, for early stopping and the audit."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense, naming what was expected and what was found."""
-        options = {"k_rule": KRule, "fallback": Fallback, "contrastive_form": ContrastiveForm}
-        limits = {  # from and up to; others lie in 1..infinity if whole, in 0..infinity if not
-            "k": (1, self.k_max),
-            "k_max": (1, 1000),
-            "candidates_per_dimension": (2, 1000),
-            "candidate_budget": (1, 2**16),
-            "observation_power": (1, 64),
-            "plateau_factor": (0, 1),
-            "dropout": (0, 0.99),
-            "held_out": (0, 0.9),
-            "learning_rate": (1e-12, 1e3),
-            "margin": (1e-12, 1e12),
-        }
-        for spec in dataclasses.fields(self):
-            name, value, default = spec.name, getattr(self, spec.name), spec.default
-            if name in options:
-                if value not in get_args(options[name]):
-                    expected = ", ".join(get_args(options[name]))
-                    raise SettingError(f"{name}: expected one of {expected}, found {value!r}")
-                continue
-            whole = isinstance(default, int)
-            if isinstance(default, bool) != isinstance(value, bool) or not isinstance(
-                value, int if whole else (int, float)
-            ):
-                raise SettingError(f"{name}: expected {type(default).__name__}, found {value!r}")
-            low, high = limits.get(name, (0 if isinstance(default, bool | float) else 1, math.inf))
-            if not low <= value <= high or value == math.inf:
-                raise SettingError(f"{name}: expected {low} to {high}, found {value!r}")
+        _check(
+            self,
+            k=(1, self.k_max),
+            k_max=(1, 1000),
+            candidates_per_dimension=(2, 1000),
+            candidate_budget=(1, 2**16),
+            observation_power=(1, 64),
+            plateau_factor=(0, 1),
+            dropout=(0, 0.99),
+            held_out=(0, 0.9),
+            learning_rate=(1e-12, 1e3),
+            margin=(1e-12, 1e12),
+        )
 
 
 PRESETS = {
@@ -142,6 +151,9 @@ class MultiplierConfig:
     maximum: float = 10.0
     """It never exceeds this."""
 
+    def __post_init__(self) -> None:
+        _check(self)
+
 
 @dataclass(frozen=True)
 class CSCConfig:
@@ -168,6 +180,9 @@ class CSCConfig:
     multiplier: MultiplierConfig = MultiplierConfig(initial=1.0, learning_rate=0.04)
     """The price of danger; an episode costs 1 if it failed, else 0."""
 
+    def __post_init__(self) -> None:
+        _check(self, threshold=(0, 1), gamma=(0, 1), tau=(0, 1), learning_rate=_STEP)
+
 
 @dataclass(frozen=True)
 class TD3Config:
@@ -182,6 +197,9 @@ class TD3Config:
     policy_delay: int = 2
     """Critic updates per update of actor and targets."""
 
+    def __post_init__(self) -> None:
+        _check(self)
+
 
 @dataclass(frozen=True)
 class SACConfig:
@@ -191,6 +209,9 @@ class SACConfig:
     """The price of entropy at first; it then adapts."""
     temperature_learning_rate: float = 1e-3
     """Adam's step for the temperature's logarithm."""
+
+    def __post_init__(self) -> None:
+        _check(self, initial_temperature=(1e-12, 1e12), temperature_learning_rate=_STEP)
 
 
 @dataclass(frozen=True)
@@ -233,6 +254,18 @@ class AgentConfig:
     td3: TD3Config = TD3Config()
     sac: SACConfig = SACConfig()
 
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            actor_learning_rate=_STEP,
+            critic_learning_rate=_STEP,
+            gamma=(0, 1),
+            tau=(0, 1),
+            replay_capacity=(max(1, self.batch_size), math.inf),
+            updates_per_step=(0, 1000),
+            noise_dt=(1e-12, 1e3),
+        )
+
 
 @dataclass(frozen=True)
 class TabularConfig:
@@ -252,6 +285,9 @@ class EnvConfig:
     """Add the car's velocity to the observation (the built-in tasks)."""
     options: dict[str, float] = field(default_factory=dict)
     """Numbers of the task's row to change, as name value pairs (see `advice tasks`)."""
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 @dataclass(frozen=True)
@@ -274,6 +310,9 @@ class TrainConfig:
     tabular: TabularConfig = TabularConfig()
     agent: AgentConfig = field(default_factory=AgentConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
+
+    def __post_init__(self) -> None:
+        _check(self, seed=(0, 2**32 - 1))
 
 
 Config = TypeVar("Config")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -76,7 +77,7 @@ class TrainingDisplay(Listener):
         self._progress.update(self._task, description="fitting the shield", status=status)
 
     def said(self, message: str) -> None:
-        self._console.print(message, soft_wrap=True, highlight=False)
+        self._console.print(message, soft_wrap=True, highlight=False, markup=False)
 
     def _seconds_per_episode(self) -> float:
         return sum(record.seconds for record in self._recent) / len(self._recent)
@@ -126,11 +127,13 @@ class GridDisplay:
         for status in statuses:
             if self._known.get(status.cell.name, "queued") != status.state:
                 reason = f": {status.reason}" if status.reason else ""
-                self._console.print(f"{status.cell.name} {status.state}{reason}", soft_wrap=True)
+                line = f"{status.cell.name} {status.state}{reason}"
+                self._console.print(line, soft_wrap=True, markup=False)
             self._known[status.cell.name] = status.state
         if time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
-            self._console.print(grid_line(statuses, self._parallel), soft_wrap=True)
+            line = grid_line(statuses, self._parallel)
+            self._console.print(line, soft_wrap=True, markup=False)
 
 
 def grid_table(statuses: Sequence[Status], parallel: int, room: int) -> Table:
@@ -143,11 +146,11 @@ def grid_table(statuses: Sequence[Status], parallel: int, room: int) -> Table:
     styles = {"running": "green", "failed": "red", "done": "dim"}
     for status in shown:
         table.add_row(
-            status.cell.name,
+            escape(status.cell.name),
             status.state,
             f"{status.episode}/{status.cell.config.episodes}",
             f"{status.steps_per_second:.0f}" if status.state == "running" else "",
-            status.reason,
+            escape(status.reason),
             style=styles.get(status.state, ""),
         )
     if len(statuses) > len(shown):

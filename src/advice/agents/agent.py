@@ -17,7 +17,7 @@ from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.agents.noise import OrnsteinUhlenbeck
 from advice.agents.replay import Replay
 from advice.config import AgentConfig
-from advice.types import Array, SpaceMismatchError, Transition
+from advice.types import Array, SettingError, SpaceMismatchError, Transition
 
 
 class Agent(ABC):
@@ -34,10 +34,17 @@ class Agent(ABC):
         obs_size, low, high = _sizes(observation_space, action_space)
         self.config = config
         self.obs_size, self.action_size = obs_size, len(low)
-        self._middle, self._half = (high + low) / 2, (high - low) / 2
-        self._low, self._high = low, high
+        self._middle = (high + low) / 2
+        self._half = np.where(high > low, (high - low) / 2, np.float32(1))  # one value only: no 0/0
+        self._low, self._high, self._action_shape = low, high, action_space.shape
         self.rng = np.random.default_rng([seed, 1])
-        self.replay = Replay(config.replay_capacity, obs_size, self.action_size)
+        try:
+            self.replay = Replay(config.replay_capacity, obs_size, self.action_size)
+        except MemoryError as error:
+            raise SettingError(
+                f"no memory for a replay of {config.replay_capacity} transitions between "
+                f"observations of {obs_size} numbers; lower --agent.replay-capacity ({error})"
+            ) from None
         self.noise = OrnsteinUhlenbeck(
             self.action_size,
             config.noise_theta,
@@ -75,7 +82,8 @@ class Agent(ABC):
 
     def rate_actions(self, obs: Array, actions: Array) -> Array:
         """The critic's value of each row of ``actions`` in state ``obs``, shape (n,)."""
-        inside = ((np.asarray(actions) - self._middle) / self._half).astype(np.float32)
+        flat = np.asarray(actions).reshape(len(actions), self.action_size)
+        inside = ((flat - self._middle) / self._half).astype(np.float32)
         obs = np.asarray(obs, np.float32).ravel()
         return np.min([rate_numpy(critic, obs, inside) for critic in self.rating_critics()], axis=0)
 
@@ -135,7 +143,7 @@ class Agent(ABC):
 
     def _outside(self, action: Array) -> Array:
         scaled = (self._middle + self._half * action).astype(np.float32)
-        return np.clip(scaled, self._low, self._high)
+        return np.clip(scaled, self._low, self._high).reshape(self._action_shape)
 
     def weights(self, name: str) -> Any:
         """A part's network as NumPy's own arrays, copied when first needed after an update."""
@@ -158,10 +166,11 @@ def _compiled(kind: type[Agent], config: AgentConfig, obs_size: int, action_size
 
 def _sizes(observation_space: Any, action_space: Any) -> tuple[int, Array, Array]:
     """Observation size and action bounds of two Box spaces, or an error naming what was found."""
-    low, high = getattr(action_space, "low", None), getattr(action_space, "high", None)
-    if low is None or high is None or not (np.isfinite(low).all() and np.isfinite(high).all()):
+    low, high = (np.asarray(getattr(action_space, side, np.nan)) for side in ("low", "high"))
+    bounded = np.isfinite(low).all() and np.isfinite(high).all()
+    if not bounded or not np.issubdtype(action_space.dtype, np.floating):
         raise SpaceMismatchError(
-            f"the agents need a bounded Box action space, found {action_space}"
+            f"the agents need a bounded Box action space of floats, found {action_space}"
         )
     if getattr(observation_space, "low", None) is None:
         raise SpaceMismatchError(

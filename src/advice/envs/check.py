@@ -52,22 +52,28 @@ def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:
     if name in TASKS or any(name == row.id for row in TASKS.values()):
         return make(name, **options)
     module_name, _, attribute = name.partition(":")
+    factory = None
     if attribute:
         factory = getattr(_import_from_here(module_name, name), attribute, None)
-        if callable(factory):
-            limit = options.pop("max_episode_steps", None)
-            env = factory(**options)
-            return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
     try:
-        return gymnasium.make(name, **options)
+        if not callable(factory):
+            return gymnasium.make(name, **options)
+        limit = options.pop("max_episode_steps", None)
+        env = factory(**options)
+        return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
     except gymnasium.error.Error as error:
         if isinstance(error, gymnasium.error.DependencyNotInstalled):
-            raise
+            raise SettingError(f"{name} could not be made: {error}") from None
         hint = did_you_mean(name, {**TASKS, **gymnasium.registry})
         raise SettingError(
             f"no environment {name!r}{hint}; expected a task ({', '.join(TASKS)}), "
             "a registered Gymnasium id, or module:Class"
-        ) from None
+        ) from error
+    except Exception as error:
+        given = f" with {', '.join(options)}" if options else ""
+        raise SettingError(
+            f"{name} could not be made{given}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def check_env(

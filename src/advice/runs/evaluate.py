@@ -62,6 +62,8 @@ def evaluate(
     progress: Callable[[int], None] | None = None,
 ) -> list[Evaluation]:
     """Play ``episodes`` greedy episodes; K stays as it is. ``video`` films the first three."""
+    if video:
+        check_video_name(video)
     trained = load_trained(folder, shielded, **({"render_mode": "rgb_array"} if video else {}))
     seed = folder.read_config().seed
     frames: list[Array] = []
@@ -107,6 +109,12 @@ def play(
         if frames is not None:
             frames.append(bordered(env.render(), verdict.intervened))
     return Evaluation(steps, total, cost, violated, succeeded, interventions + agent.vetoes)
+
+
+def check_video_name(path: Path) -> None:
+    """Before the work is done, not after."""
+    if path.suffix.lower() not in (".mp4", ".mkv", ".mov", ".avi"):
+        raise AdviceError(f"{path}: expected a video's name, such as {path.stem or 'video'}.mp4")
 
 
 def write_video(path: Path, frames: list[Array], fps: int = 25) -> None:

@@ -15,18 +15,32 @@ from advice.types import AdviceError
 def adopt_safety(source: str, agent: Agent, shield: PostShield) -> None:
     """Arm ``shield`` (or the agent's own safety critic) from a shield file or a run's folder."""
     path = Path(source)
-    if path.is_file():
-        if not isinstance(shield, Shield):
-            raise AdviceError(f"{path} is an ADVICE shield; this method guards with another kind")
-        shield.restore(*Shield.load(path).snapshot())
-        return
-    folder = RunFolder.find(path)
-    if not isinstance(shield, NoShield):
-        arrays, document = read_part(folder.checkpoint, "shield")
-        if not document:
-            raise AdviceError(f"{folder.path}: expected a run with a shield, found one without")
+    try:
+        if path.is_file():
+            if not isinstance(shield, Shield):
+                raise AdviceError("a file is an ADVICE shield; this method has another kind")
+            snapshot = Shield.load(path).snapshot()
+        else:
+            folder = RunFolder.find(path)
+            if isinstance(shield, NoShield):
+                _adopt_critic(folder, agent)
+                return
+            snapshot = read_part(folder.checkpoint, "shield")
+        arrays, document = snapshot
+        if isinstance(shield, Shield) and shield.config.k_rule == "fixed":
+            document = {**document, "k": shield.config.k}
         shield.restore(arrays, document)
-        if not shield.armed:
-            raise AdviceError(f"{folder.path}: expected a fitted shield, found one still watching")
-    elif not agent.adopt_safety(*read_part(folder.checkpoint, "agent")):
-        raise AdviceError("this method has neither a shield nor a safety critic to transfer")
+    except KeyError as error:
+        raise AdviceError(
+            f"{path}: expected a shield of the kind that this method has; it lacks {error}"
+        ) from None
+    except (AdviceError, ValueError) as error:
+        raise AdviceError(f"no shield can be taken from {path}: {error}") from error
+    if not shield.armed:
+        raise AdviceError(f"{path}: expected a fitted shield, found one still watching")
+
+
+def _adopt_critic(folder: RunFolder, agent: Agent) -> None:
+    arrays, document = read_part(folder.checkpoint, "agent")
+    if not agent.adopt_safety(arrays, document):
+        raise AdviceError("one of the two methods has neither a shield nor a safety critic")

@@ -1,0 +1,289 @@
+"""What goes wrong in a user's environment, folder or settings, and what is left then."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from helpers import assert_same_run, small
+
+from advice.agents.agent import Agent
+from advice.config import AgentConfig, CSCConfig, EnvConfig, SACConfig, TD3Config, TrainConfig
+from advice.runs.checkpoints import Counters
+from advice.runs.evaluate import check_video_name, evaluate
+from advice.runs.loop import DivergedError, Listener, RunError, train
+from advice.runs.records import RunFolder
+from advice.shields.advice import Shield
+from advice.shields.shield import PostShield
+from advice.types import AdviceError, EpisodeRecord, SettingError
+from tiny import Corridor
+
+
+class Trouble(Corridor):
+    """A corridor that misbehaves in its fourth episode."""
+
+    kind = ""
+
+    def __init__(self) -> None:
+        self._episode = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(seed=seed, options=options)
+        self._episode += 1
+        if self._episode == 4 and self.kind == "reset":
+            obs[0] = np.nan
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self._episode == 4:
+            if self.kind == "cost":
+                info["cost"] = np.nan
+            if self.kind == "raises":
+                raise ZeroDivisionError("the wheel came off")
+        return obs, reward, terminated, truncated, info
+
+
+class BadReset(Trouble):
+    kind = "reset"
+
+
+class BadCost(Trouble):
+    kind = "cost"
+
+
+class Raises(Trouble):
+    kind = "raises"
+
+
+class SixValues(Corridor):
+    def step(self, action: Any) -> Any:
+        return (*super().step(action), 0.0)
+
+
+class Shaped(Corridor):
+    """Actions of shape (1, 2), of which the first can only be 1, in a list of an observation."""
+
+    action_space = Box(np.array([[1, -1]]), np.array([[1, 1]]), (1, 2), np.float32)
+
+    def step(self, action: Any) -> Any:
+        assert action.shape == (1, 2)
+        assert action[0, 0] == 1
+        obs, *rest = super().step(action[0])
+        return (obs.tolist(), *rest)
+
+
+class Reuses(Corridor):
+    """Returns the same array again and again."""
+
+    _kept = np.zeros(2, np.float32)
+
+    def step(self, action: Any) -> Any:
+        obs, *rest = super().step(action)
+        self._kept[:] = obs
+        return (self._kept, *rest)
+
+
+def on(task: type, method: str = "ddpg", **settings: Any) -> TrainConfig:
+    return dataclasses.replace(small(method, **settings), task=f"{__name__}:{task.__name__}")
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (BadReset, r"episode 4, step 0: the observation has 1 non-finite"),
+        (BadCost, r"episode 4, step 1: the cost is nan"),
+        (Raises, r"episode 4, step 1: the environment raised ZeroDivisionError: the wheel came"),
+    ],
+)
+def test_trouble_names_its_place_and_what_was_learnt_can_be_used(
+    task: type, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match=message):
+        train(on(task, "ddpg-lag"), tmp_path)
+    folder = RunFolder(tmp_path)
+    assert len(folder.read_episodes()) == 3
+    assert len(evaluate(folder, 2)) == 2
+    assert not folder.done_file.exists()
+
+
+def test_a_step_of_six_values_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="episode 1, step 1: the environment raised ValueError"):
+        train(on(SixValues), tmp_path)
+
+
+def test_networks_that_diverge_are_not_the_environments_fault(tmp_path: Path) -> None:
+    config = on(Corridor, episodes=200)
+    agent = dataclasses.replace(config.agent, critic_learning_rate=1e3, actor_learning_rate=1e3)
+
+    class Poison(Listener):
+        def ready(self, agent: Agent, shield: PostShield) -> None:
+            self.agent = agent
+
+        def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+            if record.episode == 3:
+                self.agent.replay.table[:, 3] = np.inf
+
+    with pytest.raises(DivergedError, match=r"its networks have diverged"):
+        train(dataclasses.replace(config, agent=agent), tmp_path, Poison(), checkpoint_seconds=0)
+    assert len(evaluate(RunFolder(tmp_path), 1)) == 1  # the last good state, not the NaNs
+
+
+def test_shaped_and_fixed_actions_and_plain_lists(tmp_path: Path) -> None:
+    train(on(Shaped, "advice"), tmp_path)
+    assert any(record.k for record in RunFolder(tmp_path).read_episodes())
+
+
+def test_an_environment_may_reuse_its_array(tmp_path: Path) -> None:
+    train(on(Reuses), tmp_path / "reuses")
+    train(on(Corridor), tmp_path / "plain")
+    ours, plain = (RunFolder(tmp_path / name).read_episodes() for name in ("reuses", "plain"))
+    assert [r.episode_return for r in ours] == [r.episode_return for r in plain]
+
+
+def test_evaluation_between_episodes_changes_nothing(tmp_path: Path) -> None:
+    class Looks(Listener):
+        seen = 0
+
+        def ready(self, agent: Agent, shield: PostShield) -> None:
+            self.agent = agent
+
+        def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+            self.agent.act(np.zeros(2, np.float32), explore=False)
+            self.seen += 1
+
+    looks = Looks()
+    train(small(), tmp_path / "watched", looks)
+    train(small(), tmp_path / "alone")
+    assert looks.seen == 14
+    assert_same_run(tmp_path / "watched", tmp_path / "alone")
+
+
+# ---- folders
+
+
+def test_files_that_no_run_wrote_are_never_deleted(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    (tmp_path / "log.txt").write_text("kept")
+    train(small("ddpg", episodes=1), tmp_path)
+    train(small("ddpg", episodes=2), tmp_path, overwrite=True)
+    assert (tmp_path / "thesis" / "chapter.tex").exists()
+    assert (tmp_path / "log.txt").exists()
+
+
+def test_overwriting_waits_for_the_lender(tmp_path: Path) -> None:
+    train(small(episodes=10), tmp_path)
+    borrowing = dataclasses.replace(small(episodes=10), shield_from=str(tmp_path / "typo"))
+    with pytest.raises(AdviceError, match="no shield can be taken from"):
+        train(borrowing, tmp_path, overwrite=True)
+    assert len(RunFolder(tmp_path).read_episodes()) == 10
+    with pytest.raises(AdviceError):
+        train(borrowing, tmp_path / "new")
+    train(small(episodes=1), tmp_path / "new")  # nothing of the mistaken command is left there
+
+
+def test_lenders_of_another_kind_are_refused(tmp_path: Path) -> None:
+    train(small(episodes=10), tmp_path / "advice")
+    train(small("tabular", episodes=3), tmp_path / "tabular")
+    for method, lender in (("tabular", "advice"), ("advice", "tabular"), ("csc", "advice")):
+        borrower = dataclasses.replace(small(method), shield_from=str(tmp_path / lender))
+        with pytest.raises(AdviceError, match=r"expected a shield of the kind|neither a shield"):
+            train(borrower, tmp_path / f"{method}-{lender}")
+    fixed = small(episodes=2)
+    shield = dataclasses.replace(fixed.shield, k=5, k_rule="fixed")
+    lender = str(tmp_path / "advice")
+    train(dataclasses.replace(fixed, shield=shield, shield_from=lender), tmp_path / "fixed")
+    assert {record.k for record in RunFolder(tmp_path / "fixed").read_episodes()} == {5}
+
+
+def test_a_fitted_shield_is_on_disk_at_once(tmp_path: Path) -> None:
+    class Dies(Listener):
+        def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+            if record.k:
+                raise InterruptedError
+
+    with pytest.raises(AdviceError):  # an OSError, as if from the disk
+        train(small(), tmp_path, Dies(), checkpoint_seconds=1e9)
+    assert Shield.load(RunFolder(tmp_path).shield_file).armed
+
+
+def test_a_kill_while_fitting_loses_nothing(tmp_path: Path) -> None:
+    class Dies(Listener):
+        def fitting(self, progress: Any) -> None:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train(small(), tmp_path / "killed", Dies(), checkpoint_seconds=1e9)
+    found = RunFolder(tmp_path / "killed")
+    assert found.checkpoint.exists()
+    assert len(found.read_episodes()) == 8
+    assert train(small(), found).finished
+    train(small(), tmp_path / "whole")
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("rubbish", [b"\0" * 100 + b"\n", b"xx,yy\n", b"\xff\n", b"15,2"])
+def test_rubbish_after_the_last_checkpoint_is_cut_off(tmp_path: Path, rubbish: bytes) -> None:
+    class Stops(Listener):
+        def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+            if record.episode == 5:
+                raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        train(small(), tmp_path / "cut", Stops(), checkpoint_seconds=0)
+    file = RunFolder(tmp_path / "cut").episodes_file
+    file.write_bytes(file.read_bytes() + rubbish)
+    train(small(), tmp_path / "cut")
+    train(small(), tmp_path / "whole")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_complete_run_whose_mark_is_lost_is_marked_again(tmp_path: Path) -> None:
+    config = small("ddpg", episodes=3)
+    train(config, tmp_path)
+    folder = RunFolder(tmp_path)
+    folder.done_file.unlink()
+    leftover = folder.checkpoint / "replay-000000000000.bin"
+    leftover.touch()
+    assert train(config, tmp_path).finished
+    assert folder.done_file.exists()
+    assert not leftover.exists()
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [
+        (AgentConfig, {"batch_size": 0}),
+        (AgentConfig, {"replay_capacity": 10}),
+        (AgentConfig, {"updates_per_step": -1}),
+        (AgentConfig, {"gamma": 2.0}),
+        (AgentConfig, {"actor_learning_rate": -1.0}),
+        (AgentConfig, {"critic_learning_rate": 1e30}),
+        (AgentConfig, {"hidden_size": 0}),
+        (CSCConfig, {"draws": 0}),
+        (TD3Config, {"policy_delay": 0}),
+        (SACConfig, {"initial_temperature": 0.0}),
+        (EnvConfig, {"max_episode_steps": 0}),
+        (TrainConfig, {"seed": -1}),
+        (TrainConfig, {"episodes": -3}),
+        (TrainConfig, {"stop_after_violations": 0}),
+    ],
+)
+def test_senseless_settings_are_refused(kind: type, setting: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=next(iter(setting))):
+        kind(**setting)
+
+
+def test_a_video_needs_a_videos_name() -> None:
+    check_video_name(Path("a/b.mp4"))
+    for name in ("noext", "v.xyz", "."):
+        with pytest.raises(AdviceError, match=r"expected a video's name"):
+            check_video_name(Path(name))
