@@ -350,3 +350,16 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
             for name, value in values.items()
         }
     )
+
+
+TUNED: dict[str, dict[str, Any]] = {
+    "advice": {
+        f"shield.{name}": value
+        for name, value in to_dict(PRESETS["lidar"]).items()
+        if value != getattr(PRESETS["paper"], name)
+    },
+    "csc": {"agent.csc.conservative_weight": 0.005},
+    "ddpg-lag": {"agent.lagrangian.learning_rate": 0.1},
+}
+"""What the suites set for agents and shields beyond the defaults, found on seeds that are not
+reported (docs, Reproduction). `paper-settings` alone does without."""

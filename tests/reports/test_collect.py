@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from made_up import PROVENANCE, write_grid, write_run
 
-from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
+from advice.config import PRESETS, TUNED, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
 from advice.reports.collect import Collection, collect
 from advice.reports.curves import BY_NAME, curve, k_history, thinned
-from advice.runs.grid import SUITES, TUNED, cells_of, with_settings
+from advice.runs.grid import SUITES, cells_of, with_settings
 from advice.runs.records import COLUMNS
 from advice.types import AdviceError
 

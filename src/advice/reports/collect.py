@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.config import PRESETS, ShieldConfig, TrainConfig, flat, from_dict
+from advice.config import PRESETS, TUNED, ShieldConfig, TrainConfig, flat, from_dict
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_COLOURS, method_label, method_order
-from advice.runs.grid import TUNED
 from advice.runs.records import COLUMNS, RunFolder, read_episodes
 from advice.types import AdviceError, BrokenFileError
 

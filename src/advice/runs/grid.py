@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from advice.config import PRESETS, TrainConfig, from_dict, to_dict
+from advice.config import PRESETS, TUNED, TrainConfig, from_dict, to_dict
 from advice.files import write_json
 from advice.runs.records import RunFolder, last_episode
 from advice.types import AdviceError
@@ -18,19 +18,6 @@ from advice.types import AdviceError
 GOALS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
 SIX = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice")
 RANDOMISED = ("randomised-goal",)
-
-
-TUNED: dict[str, dict[str, Any]] = {
-    "advice": {
-        f"shield.{name}": value
-        for name, value in to_dict(PRESETS["lidar"]).items()
-        if value != getattr(PRESETS["paper"], name)
-    },
-    "csc": {"agent.csc.conservative_weight": 0.005},
-    "ddpg-lag": {"agent.lagrangian.learning_rate": 0.1},
-}
-"""What the suites set for agents and shields beyond the defaults, found on seeds that are not
-reported (docs, Reproduction). `paper-settings` alone does without."""
 
 
 class Study(NamedTuple):
