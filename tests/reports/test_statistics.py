@@ -111,6 +111,10 @@ def test_one_seed_has_no_interval() -> None:
 def test_rank_test_by_hand() -> None:
     # Five all below five: 2 of the 10! / (5! 5!) = 252 orders are as extreme.
     assert rank_test(np.arange(5.0), 10 + np.arange(5.0)) == pytest.approx(2 / 252)
+    # 1, 1 below 1, 3: ranks 2, 2, 2, 4; of the 6 pairs of ranks 3 have the sum 4, 3 the sum 6.
+    assert rank_test(np.array([1.0, 1.0]), np.array([1.0, 3.0])) == 1.0
+    # Many runs: the approximation, here of two alike samples.
+    assert rank_test(np.arange(0.0, 40, 2), np.arange(1.0, 41, 2)) > 0.5
 
 
 @pytest.mark.parametrize(("seeds", "spread"), [(5, 10.0), (5, 25.0), (30, 10.0)])
