@@ -244,6 +244,10 @@ def read_actions(folder: RunFolder, episode: int) -> tuple[Array, Array]:
         raise AdviceError(
             f"{folder.path}: expected an episode from 1 to {len(records)}, found {episode}"
         )
+    if not folder.actions_file.exists():
+        raise AdviceError(
+            f"{folder.path} was kept without its actions ({folder.actions_file.name})"
+        )
     total = records[-1].total_steps
     width = folder.actions_file.stat().st_size // (4 * total)
     record = records[episode - 1]
