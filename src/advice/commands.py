@@ -48,8 +48,6 @@ def evaluate(options: Evaluate) -> int:
     from advice.runs.evaluate import evaluate as play
     from advice.runs.records import RunFolder
 
-    if options.episodes < 1:
-        raise AdviceError(f"--episodes: expected at least 1, found {options.episodes}")
     folder = RunFolder.find(options.run)
     with Progress(console=console(), disable=not console().is_terminal, transient=True) as bar:
         task = bar.add_task("evaluating", total=options.episodes)
@@ -172,9 +170,7 @@ def bench(options: Bench) -> int:
     cells = grid.cells_of(studies, seeds, options.out, base)
     for name in {cell.config.method for cell in cells}:
         find_method(name)
-    lenders = {cell.after for cell in cells if cell.after and not (cell.after / "done").exists()}
-    if absent := sorted(lenders - {cell.folder.path for cell in cells}):
-        raise AdviceError(f"this part of the suite needs a shield that is not there: {absent[0]}")
+    grid.check_lenders(cells)
     if options.dry_run:
         return show_plan(cells, options)
     return run_grid(cells, options)

@@ -16,7 +16,7 @@ _CHOICES = {"KRule": KRule, "Fallback": Fallback, "ContrastiveForm": Contrastive
 _STEP = (0, 1e3)  # a learning rate
 
 
-def _check(config: Any, **limits: tuple[float, float]) -> None:
+def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
     """Refuse settings that make no sense, naming what was expected and what was found.
 
     ``limits`` are from and up to; other numbers lie in 1..infinity if whole, in 0..infinity if not.
@@ -106,7 +106,7 @@ class ShieldConfig:
     """Share of the episodes kept out of the gradient, for early stopping and the audit."""
 
     def __post_init__(self) -> None:
-        _check(
+        check_numbers(
             self,
             k=(1, self.k_max),
             k_max=(1, 1000),
@@ -152,7 +152,7 @@ class MultiplierConfig:
     """It never exceeds this."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_numbers(self)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class CSCConfig:
     """The price of danger; an episode costs 1 if it failed, else 0."""
 
     def __post_init__(self) -> None:
-        _check(self, threshold=(0, 1), gamma=(0, 1), tau=(0, 1), learning_rate=_STEP)
+        check_numbers(self, threshold=(0, 1), gamma=(0, 1), tau=(0, 1), learning_rate=_STEP)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class TD3Config:
     """Critic updates per update of actor and targets."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_numbers(self)
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class SACConfig:
     """Adam's step for the temperature's logarithm."""
 
     def __post_init__(self) -> None:
-        _check(self, initial_temperature=(1e-12, 1e12), temperature_learning_rate=_STEP)
+        check_numbers(self, initial_temperature=(1e-12, 1e12), temperature_learning_rate=_STEP)
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class AgentConfig:
     sac: SACConfig = SACConfig()
 
     def __post_init__(self) -> None:
-        _check(
+        check_numbers(
             self,
             actor_learning_rate=_STEP,
             critic_learning_rate=_STEP,
@@ -287,7 +287,7 @@ class EnvConfig:
     """Numbers of the task's row to change, as name value pairs (see `advice tasks`)."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_numbers(self)
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ class TrainConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
 
     def __post_init__(self) -> None:
-        _check(self, seed=(0, 2**32 - 1))
+        check_numbers(self, seed=(0, 2**32 - 1))
 
 
 Config = TypeVar("Config")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, check_numbers
 
 Preset = Literal["paper", "lidar"]
 
@@ -38,6 +38,9 @@ class Evaluate:
     video: Path | None = None
     """Film the first three episodes to this mp4 file."""
 
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
 
 @dataclass(frozen=True)
 class Inspect:
@@ -56,6 +59,9 @@ class CheckEnv:
     episodes: int = 20
     """Episodes of random actions to watch."""
 
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
 
 @dataclass(frozen=True)
 class Demo:
@@ -71,6 +77,9 @@ class Demo:
     """Episodes of each of the two runs."""
     construction_episodes: int = 250
     """When the shield is fitted and armed."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self, seed=(0, 2**32 - 1))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.agents.noise import OrnsteinUhlenbeck
 from advice.agents.replay import Replay
 from advice.config import AgentConfig
-from advice.types import Array, SettingError, SpaceMismatchError, Transition
+from advice.types import Array, SpaceMismatchError, Transition
 
 
 class Agent(ABC):
@@ -38,13 +38,7 @@ class Agent(ABC):
         self._half = np.where(high > low, (high - low) / 2, np.float32(1))  # one value only: no 0/0
         self._low, self._high, self._action_shape = low, high, action_space.shape
         self.rng = np.random.default_rng([seed, 1])
-        try:
-            self.replay = Replay(config.replay_capacity, obs_size, self.action_size)
-        except MemoryError as error:
-            raise SettingError(
-                f"no memory for a replay of {config.replay_capacity} transitions between "
-                f"observations of {obs_size} numbers; lower --agent.replay-capacity ({error})"
-            ) from None
+        self.replay = Replay(config.replay_capacity, obs_size, self.action_size)
         self.noise = OrnsteinUhlenbeck(
             self.action_size,
             config.noise_theta,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.types import Array, Transition
+from advice.types import Array, SettingError, Transition
 
 
 class Batch(NamedTuple):
@@ -39,7 +39,13 @@ class Replay:
     def __init__(self, capacity: int, obs_size: int, action_size: int) -> None:
         self.capacity = capacity
         self.width = 2 * obs_size + action_size + 3
-        self.table = np.zeros((capacity, self.width), np.float32)
+        try:
+            self.table = np.zeros((capacity, self.width), np.float32)
+        except MemoryError as error:
+            raise SettingError(
+                f"no memory for a replay of {capacity} transitions between observations of "
+                f"{obs_size} numbers; lower --agent.replay-capacity ({error})"
+            ) from None
         self.added = 0
         self._obs_size, self._action_size = obs_size, action_size
 

@@ -41,7 +41,7 @@ def compare(
     if not others:
         return Claim(f"{task}: there is no other method to compare {name} with.", False, ours)
     best = min(others, key=lambda method: (_mean(others[method]), method))
-    mine, theirs = _array(totals[ours]), _array(others[best])
+    mine, theirs = by_seed(totals[ours]), by_seed(others[best])
     seeds = _seeds(len(mine), len(theirs))
     found = f"{mine.mean():.1f} against {theirs.mean():.1f} of {method_label(best)}, {seeds}"
     if min(len(mine), len(theirs)) < MIN_SEEDS:
@@ -88,9 +88,10 @@ def _seeds(mine: int, theirs: int) -> str:
     return f"{mine} and {theirs} seeds"
 
 
-def _array(seeds: Mapping[int, float]) -> np.ndarray:
+def by_seed(seeds: Mapping[int, float]) -> np.ndarray:
+    """The totals in the order of their seeds."""
     return np.array([seeds[seed] for seed in sorted(seeds)], dtype=np.float64)
 
 
 def _mean(seeds: Mapping[int, float]) -> float:
-    return float(_array(seeds).mean())
+    return float(by_seed(seeds).mean())

@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare
-from advice.reports.collect import STUDIES, Collection, TaskRuns, Variant, collect, usable
+from advice.reports.collect import Collection, TaskRuns, Variant, collect, usable
 from advice.reports.curves import (
     BY_NAME,
     METRICS,
@@ -31,6 +31,7 @@ from advice.reports.plots import (
     series_class,
 )
 from advice.reports.shields import shield_part
+from advice.reports.studies import STUDIES
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
 from advice.reports.summaries import (
     activation_of,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from advice.reports.claims import MIN_SEEDS
+from advice.reports.claims import MIN_SEEDS, by_seed
 from advice.reports.collect import Run, TaskRuns, Variant, usable
 from advice.reports.curves import k_history, total
 from advice.reports.statistics import (
@@ -111,11 +111,11 @@ def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
     if ours not in counts or len(counts) < 2:
         return None
     rows: list[list[Cell]] = []
-    mine = _array(counts[ours])
+    mine = by_seed(counts[ours])
     for method in task.methods:
         if method == ours:
             continue
-        theirs = _array(counts[method])
+        theirs = by_seed(counts[method])
         saved = reduction(mine, theirs) if theirs.mean() > 0 else Interval(*[np.nan] * 3)
         paired = paired_difference(counts[ours], counts[method])
         rows.append(
@@ -151,7 +151,7 @@ def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | 
     """All tasks together: violations relative to plain DDPG's mean on the same task."""
     counts = {task.task: totals(task, "violation", after(task)) for task in tasks}
     scales = {
-        name: _array(found["ddpg"]).mean()
+        name: by_seed(found["ddpg"]).mean()
         for name, found in counts.items()
         if "ddpg" in found and min(map(len, found.values())) >= MIN_SEEDS
     }
@@ -159,7 +159,7 @@ def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | 
     if len(names) < 2:
         return None
     everywhere = [m for m in counts[names[0]] if all(m in counts[name] for name in names)]
-    scaled = {m: [_array(counts[n][m]) / scales[n] for n in names] for m in everywhere}
+    scaled = {m: [by_seed(counts[n][m]) / scales[n] for n in names] for m in everywhere}
     rows: list[list[Cell]] = []
     for method in everywhere:
         beats: Cell = "–"
@@ -295,7 +295,3 @@ def time_table(tasks: Sequence[TaskRuns]) -> Table:
         rows,
         "Mean ± standard error over runs, learning included.",
     )
-
-
-def _array(seeds: Mapping[int, float]) -> np.ndarray:
-    return np.array([seeds[seed] for seed in sorted(seeds)], dtype=np.float64)

@@ -145,6 +145,13 @@ def cells_of(
     return list(cells.values())
 
 
+def check_lenders(cells: Sequence[Cell]) -> None:
+    """Every shield that a cell needs is there, or will be made by another one."""
+    needed = {cell.after for cell in cells if cell.after and not (cell.after / "done").exists()}
+    if absent := sorted(needed - {cell.folder.path for cell in cells}):
+        raise AdviceError(f"this part of the suite needs a shield that is not there: {absent[0]}")
+
+
 def find_suite(name: str) -> tuple[Study, ...]:
     if name not in SUITES:
         close = difflib.get_close_matches(name, SUITES, n=1)

@@ -37,8 +37,8 @@ class RunError(AdviceError):
     """A run had to stop; the message names the episode and the step."""
 
 
-class DivergedError(RunError):
-    """The agent's networks no longer hold numbers."""
+class DivergedError(AdviceError):
+    """The agent's networks no longer hold numbers: nothing of them is worth saving."""
 
 
 class Listener:
@@ -194,8 +194,6 @@ class _Run:
         while not is_finished(self.config, self.counters) and not stop.is_set():
             try:
                 self.episode()
-            except DivergedError:
-                raise
             except RunError:
                 self.save()
                 self.export()

@@ -19,14 +19,13 @@ def adopt_safety(source: str, agent: Agent, shield: PostShield) -> None:
         if path.is_file():
             if not isinstance(shield, Shield):
                 raise AdviceError("a file is an ADVICE shield; this method has another kind")
-            snapshot = Shield.load(path).snapshot()
+            arrays, document = Shield.load(path).snapshot()
         else:
             folder = RunFolder.find(path)
             if isinstance(shield, NoShield):
                 _adopt_critic(folder, agent)
                 return
-            snapshot = read_part(folder.checkpoint, "shield")
-        arrays, document = snapshot
+            arrays, document = read_part(folder.checkpoint, "shield")
         if isinstance(shield, Shield) and shield.config.k_rule == "fixed":
             document = {**document, "k": shield.config.k}
         shield.restore(arrays, document)
