@@ -151,6 +151,20 @@ def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
     assert "ERROR" not in advice("check-env", "tiny:Corridor")
 
 
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "advice", "bench", "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with process.stderr as complaints:
+        assert complaints.read() == b""
+    assert process.wait() == 1
+
+
 def test_one_thread_keeps_what_the_user_set() -> None:
     environment = one_thread({"OMP_NUM_THREADS": "4", "HOME": "/"})
     assert environment["OMP_NUM_THREADS"] == "4"

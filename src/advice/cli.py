@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -90,6 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(command.run(chosen))
     except AdviceError as error:
         fail(str(error))
+    except BrokenPipeError:  # whoever reads, say `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except KeyboardInterrupt:
