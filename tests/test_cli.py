@@ -70,6 +70,7 @@ def test_help_needs_no_heavy_import() -> None:
         (("train", "--env.options", "cubess", "3"), "cubes"),
         (("eval", "nowhere"), "expected the folder of one run"),
         (("inspect", "nowhere.safetensors"), "no such file"),
+        (("check-env", "randomised-gaol"), "did you mean 'randomised-goal'?"),
         (("bench", "--suite", "cor"), "Did you mean 'core'?"),
         (("bench", "--status", "nowhere"), "grid.json"),
     ],
@@ -149,6 +150,15 @@ def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
     assert (tmp_path / "episode.mp4").stat().st_size > 1000
     assert "6/6 episodes" in advice("inspect", "out")
     assert "ERROR" not in advice("check-env", "tiny:Corridor")
+
+
+def test_a_task_has_one_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["--method", "ddpg", "--episodes", "1", "--env.max-episode-steps", "5"]
+    for name in ("advice/RandomisedGoal-v0", "randomised-goal"):
+        code, _, _ = run(capsys, "train", "--task", name, "--out", str(tmp_path), *words)
+        assert code == 0
+    assert (tmp_path / "randomised-goal" / "ddpg" / "seed-0" / "done").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["randomised-goal"]
 
 
 def test_a_reader_who_has_seen_enough_is_no_error() -> None:

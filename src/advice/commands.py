@@ -148,14 +148,16 @@ def check_env(options: CheckEnv) -> int:
 
 
 def bench(options: Bench) -> int:
+    from advice.envs.tasks import short_name
     from advice.runs import grid
     from advice.runs.methods import find_method
 
     if options.status is not None:
         return show_status(options.status)
     base = train_config(options)
+    tasks, methods = tuple(map(short_name, options.tasks)), options.methods
     if options.suite:
-        studies = grid.narrowed(grid.find_suite(options.suite), options.tasks, options.methods)
+        studies = grid.narrowed(grid.find_suite(options.suite), tasks, methods)
         default, asked = flat(TrainConfig()), flat(base)
         clashes = [name for name in sorted(grid.set_by(studies)) if asked[name] != default[name]]
         if clashes:
@@ -164,8 +166,7 @@ def bench(options: Bench) -> int:
                 "make a grid of your own with --tasks and --methods alone"
             )
     else:
-        tasks, methods = options.tasks or (base.task,), options.methods or (base.method,)
-        studies = (grid.Study("", tasks, methods, tuned=False),)
+        studies = (grid.Study("", tasks or (base.task,), methods or (base.method,), tuned=False),)
     seeds = range(options.seed, options.seed + options.seeds)
     cells = grid.cells_of(studies, seeds, options.out, base)
     for name in {cell.config.method for cell in cells}:
@@ -293,9 +294,12 @@ def methods(options: Methods) -> int:
 
 
 def train_config(options: TrainConfig) -> TrainConfig:
-    """The settings of a run alone, without those of the command."""
+    """The settings of a run alone, without those of the command; a task has one name."""
+    from advice.envs.tasks import short_name
+
     names = [field.name for field in dataclasses.fields(TrainConfig)]
-    return TrainConfig(**{name: getattr(options, name) for name in names})
+    settings = {name: getattr(options, name) for name in names}
+    return TrainConfig(**settings | {"task": short_name(options.task)})
 
 
 # ---- printing
@@ -316,8 +320,8 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for number, title in enumerate(titles, start=1):
-        table.add_column(title, no_wrap=number < len(titles), overflow="fold")
+    for title, *cells in zip(titles, *rows, strict=True):
+        table.add_column(title, no_wrap=max(map(len, cells), default=0) <= 40, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console().print(table, markup=False)

@@ -49,12 +49,12 @@ class ShieldConfig:
     """Safe neighbours (K) an action needs at first."""
     k_max: int = 5
     """Neighbours that vote (K_max)."""
-    k_rule: KRule = "inclusive-down"
-    """How K follows the recent violations; fixed leaves it alone."""
     recent_window: int = 3
     """Episodes in the recent window (h_r)."""
     distant_window: int = 25
     """Episodes in the distant window (h_d)."""
+    k_rule: KRule = "inclusive-down"
+    """How K follows the recent violations; fixed leaves it alone."""
     fallback: Fallback = "proposed"
     """What to do when no candidate is safe: execute the proposal, or the least risky candidate."""
     intervention_penalty: float = 0.0

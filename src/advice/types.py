@@ -78,23 +78,23 @@ class SettingError(AdviceError, ValueError):
     """A setting has an unknown name or a senseless value."""
 
 
-class NotFittedError(AdviceError):
+class NotFittedError(AdviceError, RuntimeError):
     """The shield was asked to guard before it had been fitted."""
 
 
-class OneClassError(AdviceError):
+class OneClassError(AdviceError, ValueError):
     """A fit needs safe and unsafe features, and one of the two is missing."""
 
 
-class SpaceMismatchError(AdviceError):
+class SpaceMismatchError(AdviceError, ValueError):
     """Spaces differ from the ones the shield was made for, or are of an unsupported kind."""
 
 
-class BudgetSpentError(AdviceError):
+class BudgetSpentError(AdviceError, RuntimeError):
     """The violations that training was allowed are used up; what was learnt is saved."""
 
 
-class BrokenFileError(AdviceError):
+class BrokenFileError(AdviceError, ValueError):
     """A file is truncated, edited, foreign or of a version this release cannot read."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,8 +14,9 @@ from walking import QUICK, run, sideways
 
 import advice
 from advice.agents.ddpg import DDPG
-from advice.config import AgentConfig
+from advice.config import AgentConfig, ShieldConfig
 from advice.integrations.wrapper import ShieldedEnv
+from advice.shields.tabular import TabularShield
 from advice.types import BudgetSpentError, SpaceMismatchError, Transition
 from tiny import Corridor
 
@@ -354,3 +356,15 @@ def test_it_passes_gymnasiums_own_check() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check_env(ShieldedEnv(Corridor()), skip_render_check=True)
+        check_env(ShieldedEnv(advice.make("randomised-goal")), skip_render_check=True)
+
+
+def test_a_table_can_stand_guard_too(tmp_path: Path) -> None:
+    corridor = Corridor()
+    table = TabularShield(corridor.observation_space, corridor.action_space)
+    env = ShieldedEnv(corridor, shield=table, config=ShieldConfig(unsafe_per_episode=1))
+    run(env, 5)
+    assert env.violations > 0
+    assert len(table) > 0
+    with pytest.raises(ValueError, match="TabularShield cannot be saved"):
+        ShieldedEnv(corridor, shield=table, save_path=tmp_path / "table")

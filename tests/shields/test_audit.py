@@ -60,6 +60,15 @@ def test_a_small_audit_by_hand():
     assert "WARNING: only 2 unsafe" in str(found)
 
 
+def test_the_smallest_margin_is_found_among_many():
+    rng = np.random.default_rng(0)
+    latent = np.concatenate([rng.normal(size=(3000, 2)), rng.normal(size=(3000, 2)) + 20])
+    latent[1001], latent[4003] = [10.0, 10.0], [10.0, 10.01]
+    held = np.arange(6000) % 1000 > 0
+    found = audit(latent, np.arange(6000) < 3000, np.arange(6000), held, 4, 5)
+    assert found.margins[0].gamma == pytest.approx(0.01)
+
+
 def test_far_queries_are_counted():
     rng = np.random.default_rng(0)
     latent = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(20, 2)), [[50.0, 50.0]]])

@@ -55,6 +55,11 @@ def test_missing_episodes_count_as_clean():
     assert update_k(4, 5, [True], 3, 25, "inclusive-down") == 5
 
 
+def test_going_down_never_raises_k():
+    assert update_k(4, 9, [False] * 30, 3, 25, "inclusive-down") == 4
+    assert update_k(6, 9, [False] * 30, 3, 25, "inclusive-down") == 5
+
+
 def test_watching_fills_the_windows_but_leaves_k():
     cautiousness = Cautiousness(4, 5, 2, 10, "inclusive-down")
     for _ in range(9):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -259,6 +259,8 @@ def test_guard_before_fit_and_fit_with_one_class():
         (Dict({}), ACTIONS),
         (Discrete(3), ACTIONS),
         (OBSERVATIONS, MultiDiscrete([2, 2])),
+        (OBSERVATIONS, MultiBinary(3)),
+        (OBSERVATIONS, MultiBinary((2, 2))),
         (OBSERVATIONS, None),
     ],
 )

@@ -44,13 +44,15 @@ def test_equal_keys_mean_equal_rounded_numbers(values: list[float]) -> None:
     assert np.frombuffer(key, np.int64).tolist() == expected
 
 
-def test_active_from_the_first_stored_pair_on() -> None:
-    table = shield()
+@pytest.mark.parametrize("within", [False, True])
+def test_active_from_the_beginning(within: bool) -> None:
+    table = shield(within)
+    assert table.armed
     table.record(STATE, act(0.5, 0.5), Outcome.SAFE)
     table.record(STATE, act(0.5, 0.5), Outcome.INCONCLUSIVE)
-    assert not table.armed
+    assert not table.guard(STATE, act(0.5, 0.5)).intervened
     table.record(STATE, act(0.5, 0.5), Outcome.UNSAFE)
-    assert table.armed
+    assert table.guard(STATE, act(0.5, 0.5)).intervened
     assert len(table) == 1
 
 
@@ -102,6 +104,15 @@ def test_within_looks_at_distances_instead() -> None:
     assert np.abs(replaced - act(0.54, 0.5)).max() > 0.1
 
 
+def test_within_reaches_around_every_stored_pair() -> None:
+    table, action = shield(within=True), act(0.0, 0.0)
+    for x in (0.0, 0.09, 0.09):
+        table.record(act(x, 0.0), action, Outcome.UNSAFE)
+    assert len(table) == 2
+    assert table.guard(act(0.17, 0.0), action).intervened  # 0.08 from the second
+    assert not table.guard(act(0.2, 0.0), action).intervened
+
+
 @pytest.mark.parametrize("within", [False, True])
 def test_a_restored_table_judges_the_same(within: bool) -> None:
     rng = np.random.default_rng(0)
@@ -148,7 +159,7 @@ def test_a_table_protects_in_two_dimensions() -> None:
             violation = ended = False
             while not ended:
                 action = act(0.5, 1.0)
-                if table is not None and table.armed:
+                if table is not None:
                     action = table.guard(obs, action, lambda obs, actions: actions[:, 0]).action
                 previous = obs
                 obs, _, terminated, truncated, info = env.step(action)
@@ -176,7 +187,7 @@ def test_a_table_practically_never_matches_in_32_dimensions() -> None:
     for step in range(6000):
         if step % 50 == 0:  # wander at full speed, a little to the left or right
             action = rng.uniform(0.8, 1.0, 2).astype(np.float32)
-        if table.armed:
+        if len(table):
             verdict = table.guard(obs, action)
             guarded += 1
             matched += verdict.intervened

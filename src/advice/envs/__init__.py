@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from advice.envs import sensors
 from advice.envs.tasks import TASKS, resolve
 
 if TYPE_CHECKING:
     from advice.envs.navigation import NavigationEnv
 
-__all__ = ["TASKS", "make", "register_tasks"]
+__all__ = ["TASKS", "make", "register_tasks", "sensors"]
 
 
 def register_tasks() -> None:

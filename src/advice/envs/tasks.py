@@ -155,6 +155,11 @@ def resolve(task: str, options: Mapping[str, Any] | None = None) -> TaskSpec:
     return dataclasses.replace(row, **changes)
 
 
+def short_name(name: str) -> str:
+    """The short name of one of our tasks given by its id; any other name as it is."""
+    return next((row.name for row in TASKS.values() if row.id == name), name)
+
+
 def did_you_mean(name: str, known: Mapping[str, Any]) -> str:
     """A hint at the nearest known name, or nothing."""
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)

@@ -72,7 +72,10 @@ class Watch:
         if features is not None:
             observation_space = _feature_space(observation_space, features)
         self.shield = _find_shield(shield, observation_space, action_space, config, seed)
-        self._config: ShieldConfig = getattr(self.shield, "config", ShieldConfig())
+        if save_path is not None and not hasattr(self.shield, "save"):
+            raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
+        own = getattr(self.shield, "config", None)
+        self._config = own if isinstance(own, ShieldConfig) else config or ShieldConfig()
         self.penalty = self._config.intervention_penalty
         self.episodes = self.violations = self.interventions = 0
         self._labels = [self._new_labels() for _ in range(places)]
@@ -267,6 +270,7 @@ def _find_shield(
             raise
         hint = "give features=..., a function that turns an observation into an array of numbers"
         raise SpaceMismatchError(f"{error}; {hint}") from None
-    if config is not None and config != getattr(shield, "config", config):
+    own = getattr(shield, "config", None)
+    if config is not None and isinstance(own, ShieldConfig) and config != own:
         raise ValueError("config: a given shield brings its own settings, and these are different")
     return shield

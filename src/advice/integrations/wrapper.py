@@ -9,11 +9,11 @@ from typing import Any
 import gymnasium as gym
 
 from advice.config import ShieldConfig
-from advice.integrations.watch import Features, OutcomeRule, Watch
+from advice.integrations.watch import Features, Options, OutcomeRule, Watch
 from advice.types import Array, RateActions
 
 
-class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any]):
+class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Watches, fits its shield by itself, then guards every action: for any agent.
 
     For ``config.construction_episodes`` episodes it only watches. Then it fits the shield (during
@@ -55,19 +55,19 @@ class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any]):
         save_path: Path | str | None = None,
         seed: int = 0,
     ) -> None:
+        options: Options = {
+            "shield": shield,
+            "config": config,
+            "rate_actions": rate_actions,
+            "outcome": outcome,
+            "features": features,
+            "max_violations": max_violations,
+            "save_path": save_path,
+            "seed": seed,
+        }
+        gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **options)
         super().__init__(env)
-        self.watch = Watch(
-            env.observation_space,
-            env.action_space,
-            shield=shield,
-            config=config,
-            rate_actions=rate_actions,
-            outcome=outcome,
-            features=features,
-            max_violations=max_violations,
-            save_path=save_path,
-            seed=seed,
-        )
+        self.watch = Watch(env.observation_space, env.action_space, **options)
         self._obs: Any = None
         self._seen: Array | None = None
 
@@ -135,11 +135,15 @@ class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().close()
 
 
-class CostInInfo(gym.Wrapper[Any, Any, Any, Any]):
+class CostInInfo(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Makes a step of six values one of five, with the cost in ``info["cost"]``.
 
     :class:`ShieldedEnv` does so by itself; vectors of environments need it around each.
     """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         return five_values(self.env.step(action))

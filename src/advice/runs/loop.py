@@ -180,7 +180,7 @@ class _Run:
         """Open the records at the counters' place, and close them whatever happens."""
         counters, size = self.counters, self.agent.action_size
         self.records = RecordWriter(self.folder, size, counters.episode, counters.total_steps)
-        self.events = EventWriter(self.folder.events, self.folder.read_episodes())
+        self.events = EventWriter(self.folder.path, self.folder.read_episodes())
         try:
             yield
         finally:

@@ -3,7 +3,7 @@
 config.json          settings, versions, commit, seed
 episodes.csv         one line per episode
 actions.bin          per step, float32: executed action, then proposed action
-checkpoint/          what a resume needs
+checkpoint/          what a resume needs        events.*            for TensorBoard
 shield.safetensors   the fitted shield          agent.safetensors   the trained agent
 """
 
@@ -50,7 +50,6 @@ class RunFolder:
     shield_file = property(lambda self: self.path / "shield.safetensors")
     agent_file = property(lambda self: self.path / "agent.safetensors")
     checkpoint = property(lambda self: self.path / "checkpoint")
-    events = property(lambda self: self.path / "tensorboard")
     done_file = property(lambda self: self.path / "done")
     error_file = property(lambda self: self.path / "error.txt")
 
@@ -108,11 +107,11 @@ class RunFolder:
         for path in (
             *(self.done_file, self.config_file, self.error_file, self.episodes_file),
             *(self.actions_file, self.shield_file, self.agent_file),
+            *self.path.glob("events.*"),
         ):
             path.unlink(missing_ok=True)
-        for folder in (self.checkpoint, self.events):
-            if folder.exists():
-                shutil.rmtree(folder)
+        if self.checkpoint.exists():
+            shutil.rmtree(self.checkpoint)
 
     def open_log(self) -> IO[bytes]:
         """log.txt, for what a run without a terminal prints."""

@@ -21,7 +21,7 @@ from advice.shields.encoder import Floats
 from advice.shields.neighbours import Neighbours
 
 _FEW = 30  # unsafe examples below which a rate says little
-_MOST = 1000  # examples per class of which all pairs are measured
+_MOST = 1000  # examples per class of which all pairs make the quantiles
 
 
 @dataclass(frozen=True)
@@ -251,11 +251,11 @@ def _at_k(k: int, required: int, votes: NDArray[np.int64], safe: NDArray[np.bool
 def _margins(safe: Floats, unsafe: Floats, sigma: float) -> list[Margin]:
     if not len(safe) or not len(unsafe):
         return []
-    some = [x[:: -(-len(x) // _MOST)] for x in (safe, unsafe)]
-    distances = cdist(*some)
+    nearest = float(cKDTree(safe).query(unsafe)[0].min())
+    distances = cdist(*(x[:: -(-len(x) // _MOST)] for x in (safe, unsafe)))
     rows = []
     for quantile in (0.0, 0.01, 0.05):
-        gamma = float(np.quantile(distances, quantile))
+        gamma = float(np.quantile(distances, quantile)) if quantile else nearest
         ratio = gamma / sigma if sigma > 0 else math.nan
         rows.append(Margin(quantile, gamma, ratio, _bound(gamma * gamma, sigma)))
     return rows

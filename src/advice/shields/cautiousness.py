@@ -31,6 +31,7 @@ def update_k(
     fixed             never                  never
     ================  =====================  =====================
 
+    A K that was set below the range stays until it rises.
     Where both hold (released, sigma_d = 0), up comes first, and down where K is at K_max already.
     """
     if rule == "fixed":
@@ -44,7 +45,7 @@ def update_k(
     if k < k_max and (recent > upper or at_upper) and (rule == "released" or not at_upper):
         return k + 1
     if (recent < lower or at_lower) and (rule != "printed" or not at_lower):
-        return max(k - 1, math.ceil(k_max / 2))
+        return max(k - 1, min(k, math.ceil(k_max / 2)))
     return k
 
 

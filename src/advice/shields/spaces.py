@@ -149,8 +149,9 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
         return space
     if (
         discrete
-        and hasattr(space, "n")
+        and isinstance(getattr(space, "n", None), int | np.integer)
         and isinstance(getattr(space, "start", 0), int | np.integer)
+        and getattr(space, "shape", ()) == ()
     ):
         if space.n > _MOST_VALUES:
             raise SpaceMismatchError(

@@ -29,6 +29,7 @@ class TabularShield:
     """Stores every unsafe (state, action) pair and replaces proposals that match one."""
 
     k = 0
+    armed = True
     wants_fit = False
 
     def __init__(
@@ -58,11 +59,6 @@ class TabularShield:
         self._pairs: NDArray[np.float64] = np.zeros((0, self._split + self._actions.size))
         self._keys: set[bytes] = set()
 
-    @property
-    def armed(self) -> bool:
-        """True from the first stored pair on."""
-        return len(self) > 0
-
     def __len__(self) -> int:
         return len(self._pairs)
 
@@ -74,7 +70,9 @@ class TabularShield:
         if outcome != Outcome.UNSAFE:
             return
         pair = self._features(obs, self._actions.check(action, "action")[None])
-        if not self._matches(pair)[0]:
+        within = self.config.within  # then what lies near a stored pair reaches further than it
+        known = (self._pairs == pair).all(axis=1).any() if within else self._matches(pair)[0]
+        if not known:
             self._pairs = np.concatenate([self._pairs, pair])
             self._keys.update(keys(pair))
 
