@@ -359,6 +359,26 @@ def test_it_passes_gymnasiums_own_check() -> None:
         check_env(ShieldedEnv(advice.make("randomised-goal")), skip_render_check=True)
 
 
+def test_an_environment_made_from_the_spec_starts_anew(tmp_path: Path) -> None:
+    class Critic:
+        def rate(self, obs: Any, actions: Any) -> Any:
+            return actions.sum(axis=1)
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise AssertionError("an agent, with its replay, was copied")
+
+    path = tmp_path / "shield"
+    task = advice.make("randomised-goal")
+    env = ShieldedEnv(task, config=QUICK, rate_actions=Critic().rate, save_path=path)
+    spec = gym.wrappers.RecordEpisodeStatistics(env).spec
+    assert spec is not None
+    other = spec.make().get_wrapper_attr("shield")
+    assert other.config == QUICK
+    assert other is not env.shield
+    spec.make().close()
+    assert not path.exists()
+
+
 def test_a_table_can_stand_guard_too(tmp_path: Path) -> None:
     corridor = Corridor()
     table = TabularShield(corridor.observation_space, corridor.action_space)

@@ -75,8 +75,8 @@ class Watch:
         if save_path is not None and not hasattr(self.shield, "save"):
             raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
         own = getattr(self.shield, "config", None)
-        self._config = own if isinstance(own, ShieldConfig) else config or ShieldConfig()
-        self.penalty = self._config.intervention_penalty
+        self.config = own if isinstance(own, ShieldConfig) else config or ShieldConfig()
+        self.penalty = self.config.intervention_penalty
         self.episodes = self.violations = self.interventions = 0
         self._labels = [self._new_labels() for _ in range(places)]
         self._violated = [False] * places
@@ -186,7 +186,7 @@ class Watch:
             self._fit()
 
     def _new_labels(self) -> EpisodeLabels:
-        return EpisodeLabels(self._config.unsafe_per_episode)
+        return EpisodeLabels(self.config.unsafe_per_episode)
 
     def save(self) -> None:
         """Write the shield to ``save_path``, if one was given."""

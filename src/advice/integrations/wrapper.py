@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from advice.config import ShieldConfig
-from advice.integrations.watch import Features, Options, OutcomeRule, Watch
+from advice.integrations.watch import Features, OutcomeRule, Watch
 from advice.types import Array, RateActions
 
 
@@ -55,19 +55,30 @@ class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         save_path: Path | str | None = None,
         seed: int = 0,
     ) -> None:
-        options: Options = {
-            "shield": shield,
-            "config": config,
-            "rate_actions": rate_actions,
-            "outcome": outcome,
-            "features": features,
-            "max_violations": max_violations,
-            "save_path": save_path,
-            "seed": seed,
-        }
-        gym.utils.RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **options)
         super().__init__(env)
-        self.watch = Watch(env.observation_space, env.action_space, **options)
+        self.watch = Watch(
+            env.observation_space,
+            env.action_space,
+            shield=shield,
+            config=config,
+            rate_actions=rate_actions,
+            outcome=outcome,
+            features=features,
+            max_violations=max_violations,
+            save_path=save_path,
+            seed=seed,
+        )
+        # an environment made anew from our spec has a shield of its own, and saves nothing
+        gym.utils.RecordConstructorArgs.__init__(
+            self,
+            _disable_deepcopy=True,
+            shield=shield if isinstance(shield, str | Path) else None,
+            config=self.watch.config,
+            outcome=outcome,
+            features=features,
+            max_violations=max_violations,
+            seed=seed,
+        )
         self._obs: Any = None
         self._seen: Array | None = None
 
