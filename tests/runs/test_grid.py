@@ -191,6 +191,7 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
     subprocess.run(command, check=True, **quiet)  # type: ignore[call-overload]
     for cell in read_grid(tmp_path):
         assert status_of(cell).state == "done"
+        assert cell.folder.read_document()["provenance"]["command"] == command[3:]
         whole = tmp_path / "whole" / cell.config.method
         train(cell.config, whole)
         assert_same_run(whole, cell.folder.path)

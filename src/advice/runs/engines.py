@@ -106,7 +106,12 @@ def _may_start(cell: Cell, not_before: dict[Any, float]) -> bool:
 
 
 def _start(cell: Cell, core: int | None) -> _Worker:
-    order = {"config": to_dict(cell.config), "folder": str(cell.folder.path), "core": core}
+    order = {
+        "config": to_dict(cell.config),
+        "folder": str(cell.folder.path),
+        "core": core,
+        "command": sys.argv[1:],
+    }
     log = cell.folder.open_log()
     with log:
         process = subprocess.Popen(

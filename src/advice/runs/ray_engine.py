@@ -8,6 +8,7 @@ fetches what home has.
 from __future__ import annotations
 
 import signal
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,7 +73,12 @@ def run_ray(
 def _order(cell: Cell) -> dict[str, Any]:
     lender = str(cell.after.resolve()) if cell.after else None
     folder = str(cell.folder.path.resolve())
-    return {"config": to_dict(cell.config), "folder": folder, "lender": lender}
+    return {
+        "config": to_dict(cell.config),
+        "folder": folder,
+        "lender": lender,
+        "command": sys.argv[1:],
+    }
 
 
 def _succeeded(ray: Any, cell: Cell, refs: dict[Path, Any]) -> bool:
@@ -91,6 +97,7 @@ def _run(order: dict[str, Any], home: Any, lender_done: Any) -> int:
     """One cell on one node. ``lender_done`` only makes Ray run the lender of the shield first."""
     config = from_dict(TrainConfig, order["config"])
     lender = order["lender"]
+    sys.argv[1:] = order["command"]  # what the user typed, for the records
     if home is None:
         return _checked(run_cell(config, RunFolder(order["folder"]), lender=lender), order)
     import ray

@@ -57,6 +57,7 @@ def run_cell(
 
 if __name__ == "__main__":
     cell = json.loads(sys.argv[1])
+    sys.argv[1:] = cell["command"]  # what the user typed, for the records
     if cell["core"] is not None:
         os.sched_setaffinity(0, {cell["core"]})
     sys.exit(
