@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from advice.shields.encoder import REACH, SLOPE, Encoder, EncoderWeights, scaled
+from advice.shields.encoder import REACH, SLOPE, UNIT, Encoder, EncoderWeights, scaled
 
 
 def weights(seed: int, d: int = 7, hidden: int = 40, latent: int = 3) -> EncoderWeights:
@@ -55,11 +55,16 @@ def test_bending_is_the_power_of_the_place_between_the_bounds(place, exponent):
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
+@example(3182284)
 def test_rounding_is_slight(seed):
+    """Inputs and hidden units are off by half a unit at most; twice that leaves room for the rest.
+
+    The activation shrinks differences, so they add up as the absolute weights say.
+    """
     w = weights(seed)
     features = w.centre + w.reach * np.random.default_rng(seed).uniform(-1, 1, (50, 7))
-    exact = plain(w, features)
-    assert abs(Encoder(w).encode(features) - exact).max() <= 1e-4 * max(1.0, abs(exact).max())
+    most = (abs(w.w1).sum(0) + 1) @ abs(w.w2) / UNIT
+    assert (abs(Encoder(w).encode(features) - plain(w, features)) <= most).all()
 
 
 @settings(deadline=None)

@@ -23,7 +23,7 @@ SLOPE = 0.3
 REACH = 8.0
 """Scaled inputs beyond this count as this: a feature that far out is far from all data anyway."""
 _LARGE = 1e12  # what no weight exceeds
-_UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/_UNIT
+UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/UNIT
 
 
 class EncoderWeights(NamedTuple):
@@ -83,16 +83,16 @@ class Encoder:
         latent = float((np.abs(weights.w2).sum(0) * hidden + np.abs(weights.b2)).max())
         grid1, grid2 = _grid(max(hidden, top)), _grid(max(latent, hidden))
         self.w1 = _round(weights.w1, grid1)
-        self.b1 = _round(weights.b1 * _UNIT, grid1)
+        self.b1 = _round(weights.b1 * UNIT, grid1)
         self.w2 = np.ascontiguousarray(_round(weights.w2, grid2).T)
-        self.b2 = _round(weights.b2 * _UNIT, grid2)
+        self.b2 = _round(weights.b2 * UNIT, grid2)
 
     def units(self, features: Floats, first: int = 0) -> Floats:
         """Scaled, clipped and rounded inputs; ``features`` may start at column ``first``."""
         part = slice(first, first + features.shape[-1])
         values = _clip((features - self.weights.centre[part]) / self.weights.reach[part])
         units = _bend(values, self._exponent, self._bent[part])
-        units *= _UNIT
+        units *= UNIT
         return np.rint(units, out=units)
 
     def share(self, features: Floats, first: int = 0) -> Floats:
@@ -105,7 +105,7 @@ class Encoder:
         np.rint(hidden, out=hidden)
         latent = hidden @ self.w2.T
         latent += self.b2
-        latent /= _UNIT
+        latent /= UNIT
         return latent
 
     def encode(self, features: Floats) -> Floats:
@@ -117,8 +117,8 @@ class Encoder:
 
 
 def _grid(largest: float) -> float:
-    """The finest power of two whose multiples up to ``largest * _UNIT`` stay exact in float64."""
-    return 2.0 ** -math.floor(51 - math.log2(_UNIT * max(largest, 1.0)))
+    """The finest power of two whose multiples up to ``largest * UNIT`` stay exact in float64."""
+    return 2.0 ** -math.floor(51 - math.log2(UNIT * max(largest, 1.0)))
 
 
 def _round(values: Floats, grid: float) -> Floats:
