@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from advice.envs import make
-from advice.envs.tasks import TASKS, did_you_mean
+from advice.envs.tasks import TASKS, did_you_mean, short_name
 from advice.types import SettingError
 
 SECONDS = 30.0
@@ -49,7 +49,7 @@ class Watched(NamedTuple):
 
 def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:
     """An environment from a task of ours, a registered Gymnasium id, or ``module:Class``."""
-    if name in TASKS or any(name == row.id for row in TASKS.values()):
+    if short_name(name) in TASKS:
         return make(name, **options)
     module_name, _, attribute = name.partition(":")
     factory = None

@@ -74,8 +74,7 @@ class Watch:
         self.shield = _find_shield(shield, observation_space, action_space, config, seed)
         if save_path is not None and not hasattr(self.shield, "save"):
             raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
-        own = getattr(self.shield, "config", None)
-        self.config = own if isinstance(own, ShieldConfig) else config or ShieldConfig()
+        self.config = _config_of(self.shield) or config or ShieldConfig()
         self.penalty = self.config.intervention_penalty
         self.episodes = self.violations = self.interventions = 0
         self._labels = [self._new_labels() for _ in range(places)]
@@ -254,6 +253,12 @@ def _feature_space(observation_space: Any, features: Features) -> Any:
     return Box(-np.inf, np.inf, sample.shape, dtype.type)
 
 
+def _config_of(shield: Any) -> ShieldConfig | None:
+    """An ADVICE shield's own settings; a table or a foreign shield has none of these."""
+    config = getattr(shield, "config", None)
+    return config if isinstance(config, ShieldConfig) else None
+
+
 def _find_shield(
     shield: Any, observation_space: Any, action_space: Any, config: ShieldConfig | None, seed: int
 ) -> Any:
@@ -270,7 +275,6 @@ def _find_shield(
             raise
         hint = "give features=..., a function that turns an observation into an array of numbers"
         raise SpaceMismatchError(f"{error}; {hint}") from None
-    own = getattr(shield, "config", None)
-    if config is not None and isinstance(own, ShieldConfig) and config != own:
+    if config is not None and config != (_config_of(shield) or config):
         raise ValueError("config: a given shield brings its own settings, and these are different")
     return shield
