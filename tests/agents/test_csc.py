@@ -184,8 +184,12 @@ def test_evaluation_tries_the_policys_own_action_first() -> None:
     agent = with_danger(make(), 0.0, -3.0)
     np.testing.assert_array_equal(agent.act(STATE, explore=False), agent.greedy(STATE))
     refused = with_danger(make(), 20.0, 20.0)  # only well below zero is harmless
-    assert refused.act(STATE, explore=False)[0] < refused.greedy(STATE)[0]
+    before = refused.rng.bit_generator.state
+    action = refused.act(STATE, explore=False)
+    assert action[0] < refused.greedy(STATE)[0]
     assert refused.vetoes == 1
+    np.testing.assert_array_equal(refused.act(STATE, explore=False), action)
+    assert refused.rng.bit_generator.state == before  # evaluating leaves a run as it was
 
 
 def test_the_multiplier_counts_failed_episodes() -> None:

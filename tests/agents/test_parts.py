@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from advice.agents.agent import Agent
+from advice.agents.csc import CSC
 from advice.agents.ddpg import DDPG, td_target
 from advice.agents.networks import (
     Layer,
@@ -20,7 +22,9 @@ from advice.agents.networks import (
 )
 from advice.agents.noise import OrnsteinUhlenbeck
 from advice.agents.replay import Replay, split
-from advice.config import AgentConfig
+from advice.agents.sac import SAC
+from advice.agents.td3 import TD3
+from advice.config import AgentConfig, SACConfig
 from advice.types import SpaceMismatchError, Transition
 
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
@@ -119,26 +123,42 @@ def test_one_update_moves_the_critic_down_its_gradient() -> None:
     np.testing.assert_allclose(after.critic.target[-1].bias, [1e-3 * 0.005], rtol=1e-4)
 
 
-@pytest.mark.parametrize("through", [False, True])
-def test_terminal_mask(through: bool) -> None:
-    """With a critic that always says 1 and reward 0, y is 0 at a crash unless it bootstraps."""
-    agent = DDPG(
-        OBS,
-        ACT,
-        AgentConfig(hidden_size=4, batch_size=1, bootstrap_through_terminal=through),
-        seed=0,
+@pytest.mark.parametrize("kind", [DDPG, TD3, SAC, CSC])
+@pytest.mark.parametrize(("terminated", "through"), [(False, False), (True, False), (True, True)])
+def test_terminal_mask(kind: type[Agent], terminated: bool, through: bool) -> None:
+    """Critics that always say 1 and a reward of 0.5: y is 0.5 at a crash and 1.45 elsewhere.
+
+    So the constant goes down where nothing is bootstrapped, and up where something is.
+    """
+    config = AgentConfig(
+        hidden_size=4,
+        batch_size=1,
+        bootstrap_through_terminal=through,
+        sac=SACConfig(initial_temperature=1e-6),
     )
-    one = jax.tree.map(jnp.zeros_like, agent.state.critic.network)
-    one = (*one[:-1], Layer(one[-1].weight, jnp.ones(1)))
-    state = agent.state._replace(critic=init_learner(one, 1e-3))
-    agent.observe(Transition(np.zeros(3), np.zeros(2), 0.0, 0.0, np.zeros(3), True))
-    moved = (
-        agent.update(state, agent.replay.rows(0, 1), np.float32(0)).critic.network[-1].bias[0] - 1
+    agent = kind(OBS, ACT, config, seed=0)
+    name = "critics" if hasattr(agent.state, "critics") else "critic"
+    networks = jax.tree.map(jnp.zeros_like, getattr(agent.state, name).network)
+    ones = jax.tree.map(
+        lambda layer: Layer(layer.weight, jnp.ones(1)) if layer.weight.shape[1] == 1 else layer,
+        networks,
+        is_leaf=lambda part: isinstance(part, Layer),
     )
-    # y = 0.95 or 0, q = 1: down in both cases, by Adam's first full step
-    assert moved == pytest.approx(-1e-3, rel=1e-3)
-    target = td_target(0.0, 1.0, 1.0 * (not through), 0.95)
-    assert target == (0.95 if through else 0.0)
+    state = agent.state._replace(**{name: init_learner(ones, 1e-3)})
+    agent.observe(Transition(np.zeros(3), np.zeros(2), 0.5, 0.0, np.zeros(3), terminated))
+    after = getattr(agent.update(state, agent.replay.rows(0, 1), np.float32(0)), name).network
+    up = not terminated or through
+    for critic in after if name == "critics" else (after,):
+        assert float(critic[-1].bias[0]) - 1 == pytest.approx(1e-3 if up else -1e-3, rel=1e-3)
+
+
+def test_actions_stay_within_the_bounds_of_a_float64_space() -> None:
+    space = Box(-0.1, 0.1, (2,), np.float64)
+    agent = DDPG(OBS, space, AgentConfig(noise_sigma=50.0), seed=1)
+    actions = [agent.act(np.zeros(3, np.float32)) for _ in range(50)]
+    assert float(np.float32(0.1)) > 0.1  # why this needs care
+    assert all(space.contains(action) for action in actions)
+    np.testing.assert_allclose(np.max(actions, axis=0), 0.1)
 
 
 def test_actions_live_in_the_spaces_own_bounds() -> None:

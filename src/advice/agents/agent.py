@@ -13,18 +13,17 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from advice.agents.multiplier import ascend
 from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.agents.noise import OrnsteinUhlenbeck
-from advice.agents.replay import Replay
-from advice.config import AgentConfig
+from advice.agents.replay import Batch, Replay, split
+from advice.config import AgentConfig, MultiplierConfig
 from advice.types import Array, SpaceMismatchError, Transition
 
 
 class Agent(ABC):
     """A learner of continuous actions from replayed transitions."""
 
-    multiplier: float = 0.0
-    """The Lagrangian multiplier, where the method has one."""
     vetoes: int = 0
     """Own proposals that this episode's acting rejected, where the method does so."""
 
@@ -33,6 +32,7 @@ class Agent(ABC):
     ) -> None:
         obs_size, low, high = _sizes(observation_space, action_space)
         self.config = config
+        self.multiplier = self.price.initial if self.price else 0.0
         self.obs_size, self.action_size = obs_size, len(low)
         self._middle = (high + low) / 2
         self._half = np.where(high > low, (high - low) / 2, np.float32(1))  # one value only: no 0/0
@@ -59,6 +59,11 @@ class Agent(ABC):
     @abstractmethod
     def update(self, state: Any, rows: Any, multiplier: Any) -> Any:
         """One pure gradient update from sampled replay rows: the next state."""
+
+    @property
+    def price(self) -> MultiplierConfig | None:
+        """How the Lagrangian multiplier learns, where the method has one."""
+        return None
 
     # ---- what the loop calls
 
@@ -98,7 +103,9 @@ class Agent(ABC):
         self._copies = {}
 
     def end_episode(self, cost: float) -> None:
-        """Learn from the whole episode's cost, where the method does so."""
+        """Raise or lower the price of cost by the whole episode's, where the method has one."""
+        if self.price:
+            self.multiplier = ascend(self.multiplier, cost, self.price)
 
     def adopt_safety(self, arrays: dict[str, Array], document: dict[str, Any]) -> bool:
         """Take over what a snapshot knows about safety; False if this agent keeps no such thing."""
@@ -130,6 +137,13 @@ class Agent(ABC):
         self._copies = {}
 
     # ---- shared parts
+
+    def batch(self, rows: Any) -> Batch:
+        """Sampled replay rows by name; the settings may let values flow through terminal states."""
+        batch = split(rows, self.obs_size, self.action_size)
+        if self.config.bootstrap_through_terminal:
+            batch = batch._replace(terminated=jax.numpy.zeros_like(batch.terminated))
+        return batch
 
     def greedy(self, obs: Array) -> Array:
         """The policy's own choice in [-1, 1], without noise, shape (action size,)."""
@@ -170,5 +184,13 @@ def _sizes(observation_space: Any, action_space: Any) -> tuple[int, Array, Array
         raise SpaceMismatchError(
             f"the agents need a Box observation space, found {observation_space}"
         )
-    size = int(np.prod(observation_space.shape))
-    return size, low.ravel().astype(np.float32), high.ravel().astype(np.float32)
+    return int(np.prod(observation_space.shape)), *_float32_within(low.ravel(), high.ravel())
+
+
+def _float32_within(low: Array, high: Array) -> tuple[Array, Array]:
+    """The bounds in float32, rounded inwards: float32(0.1) lies outside of a float64 Box to 0.1."""
+    near_low, near_high = low.astype(np.float32), high.astype(np.float32)
+    return (
+        np.where(near_low < low, np.nextafter(near_low, np.float32(np.inf)), near_low),
+        np.where(near_high > high, np.nextafter(near_high, np.float32(-np.inf)), near_high),
+    )

@@ -14,7 +14,6 @@ import numpy as np
 from advice.agents.agent import Agent
 from advice.agents.ddpg import init_ddpg, learn_values
 from advice.agents.ddpg_lagrangian import lagrangian_loss
-from advice.agents.multiplier import ascend
 from advice.agents.networks import (
     Learner,
     Network,
@@ -29,8 +28,8 @@ from advice.agents.networks import (
     rate_numpy,
     tick,
 )
-from advice.agents.replay import Batch, split
-from advice.config import AgentConfig
+from advice.agents.replay import Batch
+from advice.config import MultiplierConfig
 from advice.types import Array, SpaceMismatchError
 
 
@@ -72,11 +71,9 @@ def conservative_loss(
 class CSC(Agent):
     """DDPG-Lag with a conservative safety critic, which also vetoes the agent's own draws."""
 
-    def __init__(
-        self, observation_space: Any, action_space: Any, config: AgentConfig, seed: int
-    ) -> None:
-        super().__init__(observation_space, action_space, config, seed)
-        self.multiplier = config.csc.multiplier.initial
+    @property
+    def price(self) -> MultiplierConfig:
+        return self.config.csc.multiplier
 
     def initial_state(self, key: Any) -> CSCState:
         key, safety_key, clock_key = jax.random.split(key, 3)
@@ -92,24 +89,26 @@ class CSC(Agent):
     def act(self, obs: Array, explore: bool = True) -> Array:
         """The first of up to ``draws`` noisy actions with Q_C ≤ ε, else the one of least Q_C.
 
-        Draws are clip(π(s) + OU + N(0, σ²)); without exploring, the first is π(s) itself.
+        Draws are clip(π(s) + OU + N(0, σ²)); without exploring, the first is π(s) itself and
+        the others are the same every time: only exploring touches the agent's own generator.
         """
         csc = self.config.csc
+        rng = self.rng if explore else np.random.default_rng(0)
         centre = self.greedy(obs)
         draws = centre[None]
         if explore:
-            centre = centre + self.noise.step(self.rng)  # once a step, not once a draw
-            draws = self._draw(centre, 1)
+            centre = centre + self.noise.step(rng)  # once a step, not once a draw
+            draws = self._draw(centre, 1, rng)
         danger = self.rate_danger(obs, draws)
         if danger[0] > csc.threshold:
             self.vetoes += 1
-            draws = np.concatenate([draws, self._draw(centre, csc.draws - 1)])
+            draws = np.concatenate([draws, self._draw(centre, csc.draws - 1, rng)])
             danger = self.rate_danger(obs, draws)
         allowed = danger <= csc.threshold
         return self._outside(draws[np.argmax(allowed) if allowed.any() else np.argmin(danger)])
 
-    def _draw(self, centre: Array, count: int) -> Array:
-        spread = self.config.csc.draw_noise * self.rng.standard_normal((count, self.action_size))
+    def _draw(self, centre: Array, count: int, rng: np.random.Generator) -> Array:
+        spread = self.config.csc.draw_noise * rng.standard_normal((count, self.action_size))
         return np.clip(centre + spread, -1, 1)
 
     def rate_danger(self, obs: Array, actions: Array) -> Array:
@@ -120,20 +119,19 @@ class CSC(Agent):
 
     def update(self, state: CSCState, rows: Any, multiplier: Any) -> CSCState:
         config, csc = self.config, self.config.csc
-        batch = split(rows, self.obs_size, self.action_size)
+        batch = self.batch(rows)
         key, clock = tick(state.clock)
 
         # the critic of the reward, as in DDPG
         critic = learn_values(state.critic, state.actor, batch, batch.reward, config)
 
         # the safety critic: what failed, what may fail later, and doubt about the untried
-        done = batch.terminated * (not config.bootstrap_through_terminal)
         next_action = actor_action(state.actor.target, batch.next_obs)
         next_probability = failure_probability(
             state.safety_critic.target, batch.next_obs, next_action
         )
         failed = (batch.cost > 0).astype(jnp.float32)
-        target = failure_target(failed, next_probability, done, csc.gamma)
+        target = failure_target(failed, next_probability, batch.terminated, csc.gamma)
         doubted = batch.obs[: csc.conservative_states]
         policy_actions = self._policy_actions(key, state.actor.network, doubted)
 
@@ -160,7 +158,7 @@ class CSC(Agent):
 
     def end_episode(self, cost: float) -> None:
         """J_C is 1 for an episode that failed, 0 for one that did not."""
-        self.multiplier = ascend(self.multiplier, float(cost > 0), self.config.csc.multiplier)
+        super().end_episode(float(cost > 0))
 
     def adopt_safety(self, arrays: dict[str, Array], document: dict[str, Any]) -> bool:
         """Take over the safety critic of another run's snapshot."""

@@ -22,7 +22,7 @@ from advice.agents.networks import (
     init_critic,
     init_learner,
 )
-from advice.agents.replay import Batch, split
+from advice.agents.replay import Batch
 from advice.config import AgentConfig
 
 
@@ -42,10 +42,9 @@ def learn_values(
     critic: Learner, actor: Learner, batch: Batch, signal: Any, config: AgentConfig
 ) -> Learner:
     """One step of Q towards y = signal + γ (1 - done) Q'(s', π'(s')); signal: (n,)."""
-    done = batch.terminated * (not config.bootstrap_through_terminal)
     next_action = actor_action(actor.target, batch.next_obs)
     next_value = critic_value(critic.target, batch.next_obs, next_action)
-    target = td_target(signal, next_value, done, config.gamma)
+    target = td_target(signal, next_value, batch.terminated, config.gamma)
 
     def loss(network: Network) -> Any:
         return jnp.mean((critic_value(network, batch.obs, batch.action) - target) ** 2)
@@ -84,5 +83,5 @@ class DDPG(Agent):
         return init_ddpg(key, self.obs_size, self.action_size, self.config)
 
     def update(self, state: DDPGState, rows: Any, multiplier: Any) -> DDPGState:
-        batch = split(rows, self.obs_size, self.action_size)
+        batch = self.batch(rows)
         return update_ddpg(state, batch, batch.reward, self.config)

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 
 from advice.agents.agent import Agent
 from advice.agents.ddpg import init_ddpg, learn_values
-from advice.agents.multiplier import ascend
 from advice.agents.networks import (
     Learner,
     Network,
@@ -23,8 +22,7 @@ from advice.agents.networks import (
     init_critic,
     init_learner,
 )
-from advice.agents.replay import split
-from advice.config import AgentConfig
+from advice.config import MultiplierConfig
 
 
 class LagrangianState(NamedTuple):
@@ -43,11 +41,9 @@ def lagrangian_loss(value: Any, cost_value: Any, multiplier: Any) -> Any:
 class DDPGLagrangian(Agent):
     """DDPG whose actor trades value against λ times the expected cost."""
 
-    def __init__(
-        self, observation_space: Any, action_space: Any, config: AgentConfig, seed: int
-    ) -> None:
-        super().__init__(observation_space, action_space, config, seed)
-        self.multiplier = config.lagrangian.initial
+    @property
+    def price(self) -> MultiplierConfig:
+        return self.config.lagrangian
 
     def initial_state(self, key: Any) -> LagrangianState:
         key, cost_key = jax.random.split(key)
@@ -61,7 +57,7 @@ class DDPGLagrangian(Agent):
 
     def update(self, state: LagrangianState, rows: Any, multiplier: Any) -> LagrangianState:
         config = self.config
-        batch = split(rows, self.obs_size, self.action_size)
+        batch = self.batch(rows)
 
         # two critics: what the policy earns, y = r + γQ', and what it costs, y_C = c + γQ_C'
         critic = learn_values(state.critic, state.actor, batch, batch.reward, config)
@@ -78,6 +74,3 @@ class DDPGLagrangian(Agent):
 
         actor = follow(descend(state.actor, actor_loss, config.actor_learning_rate), config.tau)
         return LagrangianState(actor, critic, cost_critic)
-
-    def end_episode(self, cost: float) -> None:
-        self.multiplier = ascend(self.multiplier, cost, self.config.lagrangian)

@@ -25,7 +25,6 @@ from advice.agents.networks import (
     init_learner,
     tick,
 )
-from advice.agents.replay import split
 from advice.agents.td3 import init_critics, least_value, twin_loss
 from advice.types import Array
 
@@ -75,10 +74,11 @@ class SAC(Agent):
 
     def act(self, obs: Array, explore: bool = True) -> Array:
         """A draw from the policy, or tanh of its mean."""
+        if not explore:
+            return self._outside(self.greedy(obs))
         mean, log_std = self._gaussian(obs)
-        if explore:
-            mean = mean + np.exp(log_std) * self.rng.standard_normal(self.action_size)
-        return self._outside(np.tanh(mean))
+        drawn = mean + np.exp(log_std) * self.rng.standard_normal(self.action_size)
+        return self._outside(np.tanh(drawn))
 
     def greedy(self, obs: Array) -> Array:
         return np.tanh(self._gaussian(obs)[0])
@@ -92,8 +92,7 @@ class SAC(Agent):
 
     def update(self, state: SACState, rows: Any, multiplier: Any) -> SACState:
         config = self.config
-        batch = split(rows, self.obs_size, self.action_size)
-        done = batch.terminated * (not config.bootstrap_through_terminal)
+        batch = self.batch(rows)
         key, clock = tick(state.clock)
         next_key, own_key = jax.random.split(key)
         temperature = jnp.exp(state.log_temperature.network)
@@ -101,7 +100,8 @@ class SAC(Agent):
         # both critics move towards the lesser promise plus the entropy to come
         next_action, next_log = sample_action(state.actor.network, batch.next_obs, next_key)
         next_value = least_value(state.critics.target, batch.next_obs, next_action)
-        target = td_target(batch.reward, next_value - temperature * next_log, done, config.gamma)
+        next_value = next_value - temperature * next_log
+        target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
         critics = descend(
             state.critics,
             lambda pair: twin_loss(pair, batch.obs, batch.action, target),

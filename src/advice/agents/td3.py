@@ -26,7 +26,6 @@ from advice.agents.networks import (
     init_learner,
     tick,
 )
-from advice.agents.replay import split
 from advice.types import Array
 
 
@@ -90,8 +89,7 @@ class TD3(Agent):
 
     def update(self, state: TD3State, rows: Any, multiplier: Any) -> TD3State:
         config, td3 = self.config, self.config.td3
-        batch = split(rows, self.obs_size, self.action_size)
-        done = batch.terminated * (not config.bootstrap_through_terminal)
+        batch = self.batch(rows)
         key, clock = tick(state.clock)
 
         # both critics move towards the lesser promise of the smoothed target policy
@@ -102,7 +100,7 @@ class TD3(Agent):
             td3.target_noise_limit,
         )
         next_value = least_value(state.critics.target, batch.next_obs, next_action)
-        target = td_target(batch.reward, next_value, done, config.gamma)
+        target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
         critics = descend(
             state.critics,
             lambda pair: twin_loss(pair, batch.obs, batch.action, target),
