@@ -284,7 +284,8 @@ class EnvConfig:
     observe_velocity: bool = False
     """Add the car's velocity to the observation (the built-in tasks)."""
     options: dict[str, float] = field(default_factory=dict)
-    """Numbers of the task's row to change, as name value pairs (see `advice tasks`)."""
+    """Numbers of the task's row to change, as name value pairs, such as arena 2.5 cubes 12;
+    their names are in the documentation's page about the tasks."""
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -342,14 +343,13 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise SettingError(f"{kind.__name__} has no setting {', '.join(map(repr, unknown))}")
-    return kind(
-        **{
-            name: from_dict(hints[name], value)
-            if dataclasses.is_dataclass(hints[name]) and isinstance(value, dict)
-            else value
-            for name, value in values.items()
-        }
-    )
+    parts = dict(values)
+    for name, value in values.items():
+        if dataclasses.is_dataclass(hints[name]):
+            if not isinstance(value, dict):
+                raise SettingError(f"{kind.__name__}.{name}: expected settings, found {value!r}")
+            parts[name] = from_dict(hints[name], value)
+    return kind(**parts)
 
 
 TUNED: dict[str, dict[str, Any]] = {

@@ -12,10 +12,10 @@ from made_up import PROVENANCE, write_grid, write_run
 
 from advice.config import PRESETS, TUNED, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
-from advice.reports.collect import Collection, collect
+from advice.reports.collect import Collection, Run, collect, complete
 from advice.reports.curves import BY_NAME, curve, k_history, thinned
 from advice.runs.grid import SUITES, cells_of, with_settings
-from advice.runs.records import COLUMNS
+from advice.runs.records import COLUMNS, RunFolder
 from advice.types import AdviceError
 
 BASE = TrainConfig(
@@ -71,12 +71,13 @@ def test_a_half_written_last_line_is_no_damage(tmp_path: Path) -> None:
 
 
 def test_broken_settings_are_left_out(tmp_path: Path) -> None:
-    runs = write_grid(tmp_path, methods=("ddpg",), seeds=range(4))
+    runs = write_grid(tmp_path, methods=("ddpg",), seeds=range(5))
     runs[0].config_file.write_text("{")
     runs[1].config_file.write_text('{"config": {"colour": 1}, "provenance": {}}')
     runs[2].config_file.unlink()
+    runs[3].config_file.write_text('{"config": {"shield": {"k_max": "5"}}, "provenance": {}}')
     found = collect([tmp_path])
-    assert len(found.left_out) == 3
+    assert len(found.left_out) == 4
     assert "as JSON" in reasons(found)
     assert "has no setting 'colour'" in reasons(found)
     assert "config.json is missing" in reasons(found)
@@ -104,6 +105,16 @@ def test_other_code_is_never_mixed_silently(tmp_path: Path) -> None:
     mixed = collect([tmp_path], any_version=True)
     assert len(mixed.tasks[0].methods["ddpg"]) == 4
     assert "several code versions are mixed" in mixed.notes[0]
+
+
+def test_a_run_that_other_code_went_on_with_is_of_both(tmp_path: Path) -> None:
+    write_grid(tmp_path, methods=("ddpg",), seeds=range(3))
+    resumed = {"after_episode": 30, "commit": "e" * 40, "versions": PROVENANCE["versions"]}
+    changed = dataclasses.replace(BASE, method="ddpg", seed=3)
+    write_run(tmp_path, changed, provenance=PROVENANCE | {"resumed": [resumed]})
+    found = collect([tmp_path])
+    assert len(found.tasks[0].methods["ddpg"]) == 3
+    assert ", then 0.1.0 at eeeeeeeeee" in reasons(found)
 
 
 def test_the_same_run_counts_once(tmp_path: Path) -> None:
@@ -169,6 +180,17 @@ def test_an_unfinished_grid_says_what_is_missing(tmp_path: Path) -> None:
     assert found is not None
     assert found.seeds == 2  # means are over the finished ones
     assert found.episodes[-1] == 120
+
+
+def test_what_a_budget_ended_is_finished_but_not_complete() -> None:
+    config = TrainConfig(episodes=4, stop_after_violations=2)
+    whole, ended = np.zeros((4, len(COLUMNS))), np.zeros((3, len(COLUMNS)))
+    ended[1:, COLUMNS.index("violation")] = 1
+    lucky, unlucky = (Run(RunFolder("run"), config, {}, table) for table in (whole, ended))
+    assert unlucky.finished
+    assert len(complete([lucky])) == 1
+    assert complete([unlucky]) == []
+    assert complete([lucky, unlucky]) == []  # the lucky one alone would flatter the method
 
 
 def test_curves_by_hand(tmp_path: Path) -> None:
@@ -245,8 +267,19 @@ def test_too_few_seeds_claim_nothing() -> None:
     assert "preliminary" in compare("T", three).sentence
     assert "no run of ADVICE" in compare("T", {"ddpg": {0: 1.0}}).sentence
     assert "no other method" in compare("T", {"advice": {0: 1.0}}).sentence
+    assert "incomplete" in compare("T", {"advice": {}, "ddpg": {0: 1.0}}).sentence
     none = {"advice": dict.fromkeys(range(3), 0.0), "ddpg": dict.fromkeys(range(3), 0.0)}
     assert "had none" in compare("T", none).sentence
+
+
+def test_an_interval_without_an_end_says_so() -> None:
+    rare = {"advice": dict.fromkeys(range(3), 1.0), "ddpg": {0: 0.0, 1: 0.0, 2: 6.0}}
+    claim = compare("T", rare)
+    assert "50 % fewer" in claim.sentence
+    assert re.search(r"95 % interval up to \d+ %, no lower bound, 3 seeds", claim.sentence)
+    assert not claim.holds
+    worse = compare("T", rare | {"advice": dict.fromkeys(range(3), 4.0)}).sentence
+    assert re.search(r"100 % more .* from -\d+ %, no upper bound, 3 seeds", worse)
 
 
 @pytest.mark.parametrize("suite", [name for name in SUITES if name != "smoke"])

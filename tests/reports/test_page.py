@@ -13,14 +13,23 @@ import pytest
 from made_up import write_grid, write_run
 
 from advice.config import EnvConfig, ShieldConfig, TrainConfig
+from advice.reports.claims import compare
 from advice.reports.collect import collect, read_run
 from advice.reports.curves import BY_NAME, curve, k_history
 from advice.reports.page import Report, write_report
 from advice.reports.plots import Drawing, draw_curves, draw_k_history, save
 from advice.reports.statistics import Interval
 from advice.reports.style import METHOD_COLOURS, method_looks, method_order
-from advice.reports.summaries import k_table, summary_table
-from advice.reports.tables import Estimate, Table, as_latex, write_table
+from advice.reports.summaries import (
+    after,
+    aggregate_table,
+    comparison_table,
+    k_table,
+    study_table,
+    summary_table,
+    totals,
+)
+from advice.reports.tables import Estimate, Table, as_latex, shown, write_table
 from advice.runs.records import COLUMNS
 
 
@@ -156,6 +165,67 @@ def test_tables_as_csv_and_latex(tmp_path: Path) -> None:
     latex = as_latex(table)
     assert r"a\_b \& 5 \% & 12.35 $\pm$ 0.68 & 1.5 [1, 2] & 3 \\" in latex
     assert latex.count(r"\toprule") == 1
+
+
+def test_latex_tables_are_ascii(made: Report) -> None:
+    written = list((made.page.parent / "tables").glob("*.tex"))
+    assert written
+    assert all(path.read_text().isascii() for path in written)
+    rows = [["bound exp(−γ²/2σ²), ΔQ, |x| < 1", Interval(0.5, -np.inf, np.inf)]]
+    assert as_latex(Table("t", "Title", ("a", "b"), rows)).splitlines()[7] == (
+        r"bound exp($-$$\gamma$$^2$/2$\sigma$$^2$), $\Delta$Q, $|$x$|$ $<$ 1 & "
+        r"0.5 [$-$$\infty$, $\infty$] \\"
+    )
+
+
+def test_a_task_of_a_package_has_clean_file_names(tmp_path: Path) -> None:
+    write_grid(tmp_path / "runs", ("package:space/Maze-v0",), ("ddpg", "advice"))
+    report = write_report([tmp_path / "runs"], tmp_path / "report")
+    text = report.page.read_text()
+    assert "<h2>package:space/Maze-v0</h2>" in text
+    links = re.findall(r'href="((?:figures|tables)/[^"]+)"', text)
+    assert "tables/package_space_Maze-v0-summary.csv" in links
+    assert all((tmp_path / "report" / link).is_file() for link in links)
+
+
+def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:
+    """Fewer episodes have fewer violations: that is no merit."""
+    write_grid(tmp_path, methods=("ddpg", "advice"))
+    shield = ShieldConfig(construction_episodes=60)
+    for method, episodes in (("rcpo", 50), ("csc", 80)):
+        for seed in range(3):
+            write_run(
+                tmp_path, TrainConfig("randomised-goal", method, seed, 120, shield=shield), episodes
+            )
+    (task,) = collect([tmp_path]).tasks
+    counts = totals(task, "violation", after(task))
+    assert (counts["rcpo"], counts["csc"], len(counts["ddpg"])) == ({}, {}, 3)
+    claim = compare(task.task, counts)
+    assert "best other method (DDPG)" in claim.sentence
+    left_out = "Not compared, because their runs are incomplete: RCPO, CSC."
+    assert claim.sentence.endswith(left_out)
+    table = comparison_table(task)
+    assert table is not None
+    assert [row[0] for row in table.rows] == ["DDPG"]
+    assert table.caption.endswith(left_out)
+    summary = summary_table(task)
+    rows = {row[0]: dict(zip(summary.header, row, strict=True)) for row in summary.rows}
+    for name in ("violations", "violations, interquartile mean", "successes", "neither"):
+        assert shown(rows["CSC"][name]) == "–"
+    assert shown(rows["CSC"]["steps"]) != "–"  # a mean per episode may stand
+    overall = aggregate_table([task, task._replace(task="another")])
+    assert overall is not None
+    assert [row[0] for row in overall.rows] == ["DDPG", "ADVICE"]
+
+
+def test_a_study_keeps_the_order_of_the_methods(tmp_path: Path) -> None:
+    write_grid(tmp_path / "usual", seeds=[0])
+    write_grid(tmp_path / "long", seeds=[0], env=EnvConfig(max_episode_steps=2000))
+    (task,) = collect([tmp_path]).tasks
+    table = study_table(task, "steps", task.studies["steps"])
+    usual = [row[0] for row in table.rows[:6]]
+    names = ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE")
+    assert usual == [f"{name}, as compared above" for name in names]
 
 
 V, S = COLUMNS.index("violation"), COLUMNS.index("success")

@@ -172,3 +172,4 @@ def test_a_report_shows_the_shield_and_the_ways(run: RunFolder, tmp_path: Path) 
             assert (tmp_path / "figures" / f"semi-random-goal-{name}.{ending}").exists()
     assert 'id="table-semi-random-goal-audit"' in text
     assert "Theorem 2" in (tmp_path / "tables" / "semi-random-goal-diagnostics.csv").read_text()
+    assert all(path.read_text().isascii() for path in (tmp_path / "tables").glob("*.tex"))

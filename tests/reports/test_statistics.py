@@ -71,6 +71,15 @@ def test_reduction_and_pairs_by_hand() -> None:
     assert paired_difference({0: 1}, {1: 1}) is None
 
 
+def test_draws_in_which_the_other_has_none_count() -> None:
+    # 8 of 27 draws of the other are all 0: one violation of ours is then infinitely more.
+    saved = reduction(np.ones(3), np.array([0.0, 0.0, 6.0]))
+    assert (saved.value, saved.low) == (0.5, -np.inf)
+    assert 0.5 < saved.high < 1
+    # If ours has none either, nothing is saved.
+    assert reduction(np.zeros(3), np.array([0.0, 0.0, 6.0])) == (1, 0, 1)
+
+
 def test_bootstrap_of_two_values_is_the_binomial() -> None:
     # Means of two draws from {0, 1}: 0, 1/2, 1 with chances 1/4, 1/2, 1/4: the tails are the ends.
     interval = mean_interval(np.array([0.0, 1.0]))

@@ -20,10 +20,8 @@ class Claim(NamedTuple):
     """What can be said about ADVICE on one task."""
 
     sentence: str
-    holds: bool
+    holds: bool = False
     """True if the interval excludes zero and ADVICE has less."""
-    ours: str
-    best_other: str | None = None
     saved: Interval | None = None
 
 
@@ -33,13 +31,19 @@ def compare(
     ours: str = "advice",
     what: str = "violations",
 ) -> Claim:
-    """ADVICE against the best other; ``totals`` is method -> seed -> total, less is better."""
+    """ADVICE against the best other; ``totals`` is method -> seed -> total, less is better.
+
+    A method without totals, for its runs are incomplete, is named and not compared.
+    """
     name, fewer, more = method_label(ours), *_WORDS[what]
     if ours not in totals:
-        return Claim(f"{task}: there is no run of {name} to compare.", False, ours)
+        return Claim(f"{task}: there is no run of {name} to compare.")
+    if not totals[ours]:
+        return Claim(f"{task}: the runs of {name} are incomplete, so nothing is claimed.")
     others = {method: seeds for method, seeds in totals.items() if method != ours and seeds}
+    left_out = not_compared(totals)
     if not others:
-        return Claim(f"{task}: there is no other method to compare {name} with.", False, ours)
+        return Claim(f"{task}: there is no other method to compare {name} with.{left_out}")
     best = min(others, key=lambda method: (_mean(others[method]), method))
     mine, theirs = by_seed(totals[ours]), by_seed(others[best])
     seeds = _seeds(len(mine), len(theirs))
@@ -47,18 +51,13 @@ def compare(
     if min(len(mine), len(theirs)) < MIN_SEEDS:
         return Claim(
             f"{task}: too few seeds to claim anything about {what} ({found}; "
-            f"at least {MIN_SEEDS} seeds of each are needed).",
-            False,
-            ours,
-            best,
+            f"at least {MIN_SEEDS} seeds of each are needed).{left_out}"
         )
     if theirs.mean() == 0:
         verdict = "as few as" if mine.mean() == 0 else "more than"
         return Claim(
-            f"{task}: {name} had {verdict} the best other method, which had none ({found}).",
-            False,
-            ours,
-            best,
+            f"{task}: {name} had {verdict} the best other method, which had none ({found})."
+            f"{left_out}"
         )
     saved = reduction(mine, theirs)
     percent, low, high = (100.0 * x for x in saved)
@@ -68,18 +67,30 @@ def compare(
     doubt = low <= 0 <= high
     return Claim(
         f"{name}: {percent:.0f} % {fewer} {what} than the best other method ({method_label(best)}) "
-        f"on {task}, 95 % interval {low:.0f} to {high:.0f} %, {seeds}"
+        f"on {task}, 95 % interval {_range(low, high)}, {seeds}"
         + ("; the interval includes zero, so no difference can be claimed" if doubt else "")
         + ("; preliminary: fewer seeds than the paper's five" if preliminary else "")
-        + ".",
+        + f".{left_out}",
         saved.low > 0,
-        ours,
-        best,
         saved,
     )
 
 
+def not_compared(totals: Mapping[str, Mapping[int, float]]) -> str:
+    """A sentence that names the methods without totals; empty if there are none."""
+    names = [method_label(method) for method, seeds in totals.items() if not seeds]
+    return f" Not compared, because their runs are incomplete: {', '.join(names)}." if names else ""
+
+
 _WORDS = {"violations": ("fewer", "more"), "cost": ("less", "more")}
+
+
+def _range(low: float, high: float) -> str:
+    if np.isinf(low):
+        return f"up to {high:.0f} %, no lower bound"
+    if np.isinf(high):
+        return f"from {low:.0f} %, no upper bound"
+    return f"{low:.0f} to {high:.0f} %"
 
 
 def _seeds(mine: int, theirs: int) -> str:

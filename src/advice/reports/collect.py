@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.config import TrainConfig, from_dict
+from advice.config import TrainConfig
 from advice.reports.statistics import Floats
 from advice.reports.studies import reference_of, settings_of, study_of, uses
 from advice.reports.style import METHOD_COLOURS, method_label, method_order
-from advice.runs.records import COLUMNS, RunFolder, read_episodes
+from advice.runs.records import COLUMNS, RunFolder, file_name
 from advice.types import AdviceError, BrokenFileError
 
 
@@ -44,10 +44,17 @@ class Run(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The version of this package that made the run, with its commit where known."""
-        version = self.provenance.get("versions", {}).get("advice-rl")
-        commit = self.provenance.get("commit")
-        return f"{version or 'unknown'}{f' at {commit[:10]}{commit[40:]}' if commit else ''}"
+        """The version of this package that made the run, with its commit where known.
+
+        Several, if another one went on with it.
+        """
+        made = (self.provenance, *self.provenance.get("resumed", ()))
+        return ", then ".join(dict.fromkeys(map(_version, made)))
+
+
+def _version(made: dict[str, Any]) -> str:
+    version, commit = made.get("versions", {}).get("advice-rl"), made.get("commit")
+    return f"{version or 'unknown'}{f' at {commit[:10]}{commit[40:]}' if commit else ''}"
 
 
 class LeftOut(NamedTuple):
@@ -75,6 +82,11 @@ class TaskRuns(NamedTuple):
     missing: list[str]
     activation: int
     """Episodes before the shield is armed (E)."""
+
+    @property
+    def slug(self) -> str:
+        """The task's name as a part of file names, as clean as a run's folder."""
+        return file_name(self.task)
 
 
 class Collection(NamedTuple):
@@ -128,38 +140,19 @@ def read_run(folder: RunFolder) -> Run:
     """One run, or an error that says what is wrong with it."""
     if not folder.config_file.exists():
         raise BrokenFileError("config.json is missing")
-    document = folder.read_document()
-    try:
-        config = from_dict(TrainConfig, document["config"])
-    except (TypeError, ValueError, AttributeError) as error:
-        raise BrokenFileError(f"config.json: {error}") from None
+    config = folder.read_config()
     if not folder.episodes_file.exists():
         raise BrokenFileError("no episodes yet: episodes.csv is missing")
-    table = _read_table(folder.episodes_file)
-    if not len(table):
+    records = folder.read_episodes()
+    if not records:
         raise BrokenFileError("no episodes yet: episodes.csv has only its header")
-    return Run(folder, config, document["provenance"], table)
-
-
-def _read_table(path: Path) -> Floats:
-    """episodes.csv as numbers: NumPy's fast reader, and the careful one where that fails."""
-    text = path.read_text(errors="replace")
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    if lines[:1] != [",".join(COLUMNS)]:
-        raise BrokenFileError(f"{path}: expected the columns {','.join(COLUMNS)}")
-    if len(lines) == 1:
-        return np.empty((0, len(COLUMNS)))
-    try:
-        table = np.loadtxt(lines[1:], delimiter=",", comments=None, ndmin=2)
-        whole = table.shape == (len(lines) - 1, len(COLUMNS))
-    except ValueError:
-        whole = False
-    if not whole or (table[:, 0] != np.arange(1, len(table) + 1)).any():
-        table = np.array(read_episodes(path), dtype=np.float64)  # names the broken line
+    table = np.array(records, dtype=np.float64)
     bad = np.flatnonzero(~np.isfinite(table).all(axis=1))
     if len(bad):
-        raise BrokenFileError(f"{path}: line {bad[0] + 2} has a number that is not finite")
-    return table
+        raise BrokenFileError(
+            f"{folder.episodes_file}: line {bad[0] + 2} has a number that is not finite"
+        )
+    return Run(folder, config, folder.read_document()["provenance"], table)
 
 
 # ---- sorting
@@ -168,7 +161,7 @@ def _read_table(path: Path) -> Floats:
 def _one_code(
     runs: list[Run], left_out: list[LeftOut], any_version: bool
 ) -> tuple[list[Run], list[str], str]:
-    """Keep the runs of one code version: the one that made most of them (the latest on a tie)."""
+    """Keep the runs of one code version: the one that made most (on a tie the last by name)."""
     counts = Counter(run.code for run in runs)
     if len(counts) <= 1 or any_version:
         listed = ", ".join(f"{code} ({count} runs)" for code, count in sorted(counts.items()))
@@ -262,3 +255,12 @@ def _unfinished(name: str, runs: list[Run]) -> list[str]:
 def usable(runs: Sequence[Run]) -> list[Run]:
     """The runs that enter means: the finished ones, or all of them while none is finished."""
     return [run for run in runs if run.finished] or list(runs)
+
+
+def complete(runs: Sequence[Run]) -> list[Run]:
+    """The runs whose totals may be compared: the usable ones, if each has all its episodes.
+
+    If some were ended by their budget of violations there are none: the others are the lucky ones.
+    """
+    found = usable(runs)
+    return found if all(len(run.table) >= run.config.episodes for run in found) else []

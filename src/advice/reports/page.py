@@ -31,7 +31,7 @@ from advice.reports.plots import (
     series_class,
 )
 from advice.reports.shields import shield_part
-from advice.reports.studies import STUDIES
+from advice.reports.studies import STUDIES, Study
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
 from advice.reports.summaries import (
     activation_of,
@@ -183,7 +183,7 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
         tables = [summary_table(task), comparison_table(task)]
         sections.append(
             Section(
-                f"{task.task}-curves",
+                f"{task.slug}-curves",
                 "Learning and safety",
                 writer.figures(curves),
                 writer.tables([table for table in tables if table]),
@@ -195,7 +195,7 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
     if k_figures or table:
         sections.append(
             Section(
-                f"{task.task}-k",
+                f"{task.slug}-k",
                 "How cautious: K over time",
                 writer.figures(k_figures),
                 writer.tables([table] if table else []),
@@ -205,7 +205,7 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
     part = shield_part(task, looks)
     sections.append(
         Section(
-            f"{task.task}-shield",
+            f"{task.slug}-shield",
             "The shield, and where it stepped in",
             writer.figures(part.drawings),
             writer.tables(part.tables),
@@ -217,9 +217,9 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
         if found:
             sections.append(
                 Section(
-                    f"{task.task}-{study.name}",
+                    f"{task.slug}-{study.name}",
                     f"Study: {study.title}",
-                    writer.figures(_study_figures(task, study.name, study.by_method, found, looks)),
+                    writer.figures(_study_figures(task, study, found, looks)),
                     writer.tables([study_table(task, study.name, found)]),
                     [],
                 )
@@ -254,7 +254,7 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list
             part = f"Counted from zero after episode {skip}. " if skip else ""
             drawings.append(
                 draw_curves(
-                    f"{task.task}-{metric.name}-{phase}",
+                    f"{task.slug}-{metric.name}-{phase}",
                     metric.title,
                     f"{part}{how}; mean and standard error over {counted}.",
                     curves,
@@ -301,7 +301,7 @@ def _k_figures(task: TaskRuns) -> list[Drawing]:
     whole = slice(None)
     drawings = [
         draw_k_history(
-            f"{task.task}-k-history",
+            f"{task.slug}-k-history",
             "K over time",
             f"{which} K rises when the recent rate exceeds the upper threshold and falls at the "
             "lower one; shown as each episode leaves it.",
@@ -313,7 +313,7 @@ def _k_figures(task: TaskRuns) -> list[Drawing]:
     if close.stop - close.start < len(history.k):
         drawings.append(
             draw_k_history(
-                f"{task.task}-k-close",
+                f"{task.slug}-k-close",
                 "K up close",
                 f"{which} The {close.stop - close.start} episodes in which K changes most.",
                 history,
@@ -324,10 +324,10 @@ def _k_figures(task: TaskRuns) -> list[Drawing]:
 
 
 def _study_figures(
-    task: TaskRuns, name: str, by_method: bool, variants: list[Variant], looks: dict[str, Look]
+    task: TaskRuns, study: Study, variants: list[Variant], looks: dict[str, Look]
 ) -> list[Drawing]:
     """The paper's curves for a study, each counted from the run's own activation."""
-    if by_method:
+    if study.by_method:
         groups = [(v.method, f"{method_label(v.method)}, {v.label}", v.runs) for v in variants]
         order = method_order({method for method, _, _ in groups})
         groups.sort(key=lambda group: (order.index(group[0]), group[1]))
@@ -336,7 +336,6 @@ def _study_figures(
             groups = [(label, label, runs) for _, label, runs in groups]
             looks = variant_looks(label for label, _, _ in groups)
     else:
-        study = next(study for study in STUDIES if study.name == name)
         methods = sorted({v.method for v in variants})
         groups = [
             (label, label, v.runs)
@@ -349,7 +348,7 @@ def _study_figures(
             groups.append((label, label, usual))
         looks = variant_looks(label for label, _, _ in groups)
     rates = ("violation-rate", "success-rate")
-    wanted = rates if name == "activation" else ("return", "violations", "successes")
+    wanted = rates if study.name == "activation" else ("return", "violations", "successes")
     drawings = []
     for metric in (BY_NAME[name] for name in wanted):
         curves = [
@@ -360,7 +359,7 @@ def _study_figures(
         if curves:
             drawings.append(
                 draw_curves(
-                    f"{task.task}-{name}-{metric.name}",
+                    f"{task.slug}-{study.name}-{metric.name}",
                     metric.title,
                     "Counted from each run's own activation; mean and standard error over seeds.",
                     curves,
@@ -382,7 +381,7 @@ def _time_figures(tasks: Sequence[TaskRuns], looks: dict[str, Look]) -> list[Dra
             labels = {method: method_label(method) for method in minutes}
             drawings.append(
                 draw_times(
-                    f"{task.task}-time",
+                    f"{task.slug}-time",
                     task.task,
                     "Compute time per run: a dot per run, a bar for the mean.",
                     minutes,

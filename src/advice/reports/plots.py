@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +89,7 @@ def as_inline_svg(svg: str, title: str) -> str:
     # The page brings its own fonts; sizes stay matplotlib's.
     rest = re.sub(r"(font: [^;\"]*px) [^;\"]*", r"\1 var(--font)", rest)
     style = f"max-width:{1.15 * wide:.0f}px"
-    return f'{head} style="{style}" role="img" aria-label="{title}">{rest}'
+    return f'{head} style="{style}" role="img" aria-label="{escape(title)}">{rest}'
 
 
 def series_class(name: str) -> str:

@@ -76,7 +76,7 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
     k, k_max = shield.k, shield.config.k_max
     part.drawings.append(
         draw_latent(
-            f"{task.task}-latent",
+            f"{task.slug}-latent",
             "Latent space",
             f"Features the shield remembers ({_name(run)}). Blue ground: at least {k} of the "
             f"{k_max} nearest are safe, so an action there is endorsed; red ground: refused.",
@@ -102,7 +102,7 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
     ]
     part.tables.append(
         Table(
-            f"{task.task}-audit",
+            f"{task.slug}-audit",
             f"{task.task}: audit of the shield ({_name(run)})",
             (
                 "K",
@@ -140,7 +140,7 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
     ]
     part.tables.append(
         Table(
-            f"{task.task}-diagnostics",
+            f"{task.slug}-diagnostics",
             f"{task.task}: the theorems' quantities",
             ("quantity", "value"),
             diagnostics,
@@ -180,7 +180,7 @@ def _map(part: ShieldPart, task: TaskRuns, run: Run, replays: list[Replay]) -> N
     busy = np.flatnonzero(run.column("interventions") > 0)[-MAPPED_EPISODES:] + 1
     replays += [resimulate(run.folder, int(episode)) for episode in busy]
     drawing = draw_interventions(
-        f"{task.task}-interventions",
+        f"{task.slug}-interventions",
         "Where the shield stepped in",
         f"{_name(run)}: the last {len(replays)} episodes with interventions, simulated again. "
         "Right: the obstacle nearest to the car at each of them; the car looks up.",
@@ -218,7 +218,7 @@ def _trajectories(part: ShieldPart, task: TaskRuns, looks: dict[str, Look]) -> N
         return
     part.drawings.append(
         draw_trajectories(
-            f"{task.task}-trajectories",
+            f"{task.slug}-trajectories",
             "Example trajectories from the same starts",
             f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods "
             "have: the same start in each row, simulated again from the recorded actions "

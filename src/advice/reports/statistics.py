@@ -23,6 +23,7 @@ Statistic: TypeAlias = Callable[[Sequence[Floats]], Floats]
 
 DRAWS = 2000
 LEVEL = 0.95
+_LOWEST = -1e9  # stands for minus infinity where a variance is taken
 
 
 class Interval(NamedTuple):
@@ -30,7 +31,11 @@ class Interval(NamedTuple):
 
     value: float
     low: float
+    """Minus infinity if nothing bounds it from below."""
     high: float
+
+
+UNKNOWN = Interval(np.nan, np.nan, np.nan)
 
 
 def mean_and_error(values: Floats) -> tuple[Floats, Floats]:
@@ -65,9 +70,14 @@ def bootstrap(statistic: Statistic, strata: Sequence[Floats], seed: int = 0) -> 
     draws = [x[generator.integers(len(x), size=(DRAWS, len(x)))] for x in data]
     kept = [np.broadcast_to(x, drawn.shape) for x, drawn in zip(data, draws, strict=True)]
     alone = [statistic([*kept[:i], draws[i], *kept[i + 1 :]]) for i in range(len(data))]
-    share = tail(sizes, np.array([np.var(x[np.isfinite(x)]) for x in alone]))
+    share = tail(sizes, np.array([np.var(np.maximum(x, _LOWEST)) for x in alone]))
     resampled = statistic(draws)
-    low, high = np.quantile(resampled[np.isfinite(resampled)], (share, 1.0 - share))
+    low, high = np.quantile(
+        resampled,
+        (share, 1.0 - share),
+        # Between minus infinity and a number there is nothing to interpolate.
+        method="linear" if np.isfinite(resampled).all() else "nearest",
+    )
     return Interval(value, float(low), float(high))
 
 
@@ -115,11 +125,15 @@ def improvement_probability(ours: Sequence[Floats], theirs: Sequence[Floats]) ->
 
 
 def reduction(ours: Floats, theirs: Floats) -> Interval:
-    """1 - mean(ours) / mean(theirs): the share that ours saves; negative if ours has more."""
+    """1 - mean(ours) / mean(theirs): the share that ours saves; negative if ours has more.
+
+    Where theirs is 0 it is minus infinity, or 0 if ours is 0 too: nothing was there to save.
+    """
 
     def saved(drawn: Sequence[Floats]) -> Floats:
+        mine, other = (x.mean(axis=-1) for x in drawn)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(1.0 - drawn[0].mean(axis=-1) / drawn[1].mean(axis=-1))
+            return np.where(mine == other, 0.0, 1.0 - mine / other)
 
     return bootstrap(saved, [ours, theirs])
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advice.reports.claims import MIN_SEEDS, by_seed
-from advice.reports.collect import Run, TaskRuns, Variant, usable
+from advice.reports.claims import MIN_SEEDS, by_seed, not_compared
+from advice.reports.collect import Run, TaskRuns, Variant, complete, usable
 from advice.reports.curves import k_history, total
 from advice.reports.statistics import (
+    UNKNOWN,
     Interval,
     improvement_probability,
     iqm_interval,
@@ -27,9 +28,9 @@ Totals = dict[str, dict[int, float]]
 
 
 def totals(task: TaskRuns, column: str, skip: int) -> Totals:
-    """Each run's total of one column after the first ``skip`` episodes."""
+    """Each run's total of one column after the first ``skip`` episodes; complete runs only."""
     return {
-        method: {run.config.seed: total(run, column, skip) for run in usable(runs)}
+        method: {run.config.seed: total(run, column, skip) for run in complete(runs)}
         for method, runs in task.methods.items()
     }
 
@@ -64,25 +65,26 @@ def summary_table(task: TaskRuns) -> Table:
     skip = after(task)
     rows: list[list[Cell]] = []
     for method, runs in task.methods.items():
-        counted = [total(run, "violation", skip) for run in usable(runs)]
+        whole = complete(runs)
+        counted = [total(run, "violation", skip) for run in whole]
         rows.append(
             [
                 method_label(method),
                 len(usable(runs)),
-                per_run(runs, "violation", skip),
-                iqm_interval([np.array(counted)]),
-                per_run(runs, "success", skip),
-                estimate([ended_by_limit(run, skip) for run in usable(runs)]),
+                estimate(counted),
+                iqm_interval([np.array(counted)]) if whole else UNKNOWN,
+                per_run(whole, "success", skip),
+                estimate([ended_by_limit(run, skip) for run in whole]),
                 per_run(runs, "steps", skip, mean=True),
                 per_run(runs, "return", skip, mean=True),
                 per_run(runs, "cost", skip, mean=True),
                 per_run(runs, "interventions", skip, mean=True),
-                per_run(runs, "violation", 0),
+                per_run(whole, "violation", 0),
             ]
         )
     part = f"episodes after the first {skip}" if skip else "the full training so far"
     return Table(
-        f"{task.task}-summary",
+        f"{task.slug}-summary",
         f"{task.task}: what each method did",
         (
             "method",
@@ -101,22 +103,22 @@ def summary_table(task: TaskRuns) -> Table:
         f"Counts are per run over {part}; neither are the episodes with neither a violation nor "
         "a success, ended by the step limit; steps, return, cost and shield activations are per "
         "episode. "
-        "± is the standard error over seeds, brackets are 95 % bootstrap intervals.",
+        "± is the standard error over seeds, brackets are 95 % bootstrap intervals. "
+        "Incomplete runs are not counted, for they have fewer episodes.",
     )
 
 
 def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
     """ADVICE against each other method: violations after activation."""
     counts = totals(task, "violation", after(task))
-    if ours not in counts or len(counts) < 2:
+    others = [method for method, seeds in counts.items() if seeds and method != ours]
+    if not counts.get(ours) or not others:
         return None
     rows: list[list[Cell]] = []
     mine = by_seed(counts[ours])
-    for method in task.methods:
-        if method == ours:
-            continue
+    for method in others:
         theirs = by_seed(counts[method])
-        saved = reduction(mine, theirs) if theirs.mean() > 0 else Interval(*[np.nan] * 3)
+        saved = reduction(mine, theirs) if theirs.mean() > 0 else UNKNOWN
         paired = paired_difference(counts[ours], counts[method])
         rows.append(
             [
@@ -129,7 +131,7 @@ def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
             ]
         )
     return Table(
-        f"{task.task}-comparison",
+        f"{task.slug}-comparison",
         f"{task.task}: {method_label(ours)} against each other method, violations",
         (
             "against",
@@ -143,13 +145,16 @@ def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
         "Brackets are 95 % stratified bootstrap intervals over seeds. The paired difference is "
         "ADVICE minus the other on the same seeds (same starts); the probability of improvement is "
         "the chance that a run of ADVICE has fewer violations than one of the other; p is of the "
-        "two-sided Mann-Whitney test.",
+        "two-sided Mann-Whitney test." + not_compared(counts),
     )
 
 
 def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | None:
     """All tasks together: violations relative to plain DDPG's mean on the same task."""
-    counts = {task.task: totals(task, "violation", after(task)) for task in tasks}
+    counts = {
+        task.task: {m: s for m, s in totals(task, "violation", after(task)).items() if s}
+        for task in tasks
+    }
     scales = {
         name: by_seed(found["ddpg"]).mean()
         for name, found in counts.items()
@@ -173,8 +178,8 @@ def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | 
         ("method", "runs", "interquartile mean", "probability that ADVICE has fewer"),
         rows,
         f"Each run's violations are divided by DDPG's mean on the same task; {len(names)} tasks "
-        f"(those with at least {MIN_SEEDS} seeds of each method), runs resampled within each task "
-        "and method, 95 % intervals.",
+        f"(those with at least {MIN_SEEDS} seeds of each method), methods with complete runs "
+        "on all of them, runs resampled within each task and method, 95 % intervals.",
     )
 
 
@@ -216,7 +221,7 @@ def k_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
     if not rows:
         return None
     return Table(
-        f"{task.task}-k",
+        f"{task.slug}-k",
         f"{task.task}: consecutive episodes per K, and changes of K",
         (
             "runs",
@@ -234,7 +239,7 @@ def k_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
 def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table:
     """The variants of one study beside the comparison's own runs, after activation."""
     methods = {variant.method for variant in variants}
-    usual = [Variant("as compared above", m, task.methods[m]) for m in methods if m in task.methods]
+    usual = [Variant("as compared above", m, task.methods[m]) for m in task.methods if m in methods]
     rows: list[list[Cell]] = []
     for variant in (*usual, *variants):
         runs = usable(variant.runs)
@@ -252,7 +257,7 @@ def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table
             ]
         )
     return Table(
-        f"{task.task}-{name}",
+        f"{task.slug}-{name}",
         f"{task.task}: the study's runs after activation",
         (
             "runs",
@@ -293,5 +298,6 @@ def time_table(tasks: Sequence[TaskRuns]) -> Table:
         "Compute time per run",
         ("task", "method", "runs", "minutes per run", "steps per second"),
         rows,
-        "Mean ± standard error over runs, learning included.",
+        "Mean ± standard error over runs: the episodes with all that is learnt in them, without "
+        "the shield's fit and the checkpoints between them.",
     )

@@ -52,8 +52,10 @@ def shown(cell: Cell) -> str:
         if math.isnan(cell.low):  # one seed has no interval
             return shown(cell.value)
         return f"{shown(cell.value)} [{shown(cell.low)}, {shown(cell.high)}]"
-    if not math.isfinite(cell):
+    if math.isnan(cell):
         return "–"
+    if math.isinf(cell):
+        return "∞" if cell > 0 else "−∞"
     if isinstance(cell, int) or float(cell).is_integer():
         return f"{int(cell)}"
     return f"{cell:.0f}" if abs(cell) >= 100 else f"{cell:.3g}"
@@ -119,11 +121,15 @@ _LATEX = str.maketrans(
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
+        **{mark: f"${mark}$" for mark in "<>|"},
         "±": r"$\pm$",
         "–": "--",
         "−": "$-$",
-        "<": "$<$",
-        ">": "$>$",
+        "²": "$^2$",
+        "∞": r"$\infty$",
+        "γ": r"$\gamma$",
+        "Δ": r"$\Delta$",
+        "σ": r"$\sigma$",
     }
 )
 

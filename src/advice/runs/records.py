@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, get_type_hints
@@ -28,10 +28,15 @@ import numpy as np
 
 from advice.config import TrainConfig, from_dict, to_dict
 from advice.files import write_atomically, write_json
-from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord
+from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
 COLUMNS = tuple("return" if name == "episode_return" else name for name in EpisodeRecord._fields)
 _TYPES = get_type_hints(EpisodeRecord)
+
+
+def file_name(name: str) -> str:
+    """A task's or method's name as a part of a path."""
+    return name.replace("/", "_").replace(":", "_")
 
 
 class FolderLockedError(AdviceError):
@@ -57,9 +62,7 @@ class RunFolder:
     def of(cls, root: Path | str, config: TrainConfig) -> RunFolder:
         """root/<task>/<method>/seed-<n>, with names that are safe as folders."""
         names = [config.task, config.method, f"seed-{config.seed}"]
-        return cls(
-            Path(root).joinpath(*(name.replace("/", "_").replace(":", "_") for name in names))
-        )
+        return cls(Path(root).joinpath(*map(file_name, names)))
 
     @classmethod
     def find(cls, path: Path | str) -> RunFolder:
@@ -119,7 +122,13 @@ class RunFolder:
         return open(self.path / "log.txt", "ab")
 
     def read_config(self) -> TrainConfig:
-        return from_dict(TrainConfig, self.read_document()["config"])
+        """The run's settings; an error names the file."""
+        try:
+            return from_dict(TrainConfig, self.read_document()["config"])
+        except (SettingError, TypeError) as error:  # TypeError: a number in quotation marks
+            raise BrokenFileError(
+                f"{self.config_file}: {error}; another version may have made it"
+            ) from None
 
     def mark_done(self) -> None:
         """The run is complete; said only once that is certain to stay so."""
@@ -139,9 +148,19 @@ class RunFolder:
     def write_config(self, config: TrainConfig) -> None:
         write_json(self.config_file, {"config": to_dict(config), "provenance": provenance()})
 
+    def note_resume(self, episode: int) -> None:
+        """Add to the provenance if other code than before goes on after ``episode``."""
+        document, now = self.read_document(), provenance()
+        made = document["provenance"]
+        last = (made.get("resumed") or [made])[-1]
+        if any(last.get(name) != now[name] for name in ("commit", "versions")):
+            resumed = {"after_episode": episode} | {n: now[n] for n in ("commit", "versions")}
+            made.setdefault("resumed", []).append(resumed)
+            write_json(self.config_file, document)
+
     def differences(self, config: TrainConfig) -> list[str]:
         """Fields in which the folder's settings differ from ``config``, as readable lines."""
-        return _differences(to_dict(self.read_config()), to_dict(config))
+        return _differences(_comparable(self.read_config()), _comparable(config))
 
     def read_episodes(self) -> list[EpisodeRecord]:
         """All complete lines of episodes.csv."""
@@ -217,27 +236,23 @@ def _parsed(path: Path, content: bytes) -> list[EpisodeRecord]:
     return records
 
 
-def last_episode(path: Path) -> EpisodeRecord | None:
-    """The newest complete line of an episodes.csv, read from its end."""
+def newest_episodes(path: Path) -> list[EpisodeRecord]:
+    """The last hundred or so episodes, from the file's end; what is not one is passed over."""
     try:
         with open(path, "rb") as stream:
-            stream.seek(max(0, os.path.getsize(path) - 1024))
-            lines = stream.read().decode().rpartition("\n")[0].splitlines()
+            stream.seek(max(0, os.path.getsize(path) - 8192))
+            lines = stream.read().decode(errors="replace").split("\n")[:-1]
     except FileNotFoundError:
-        return None
-    if not lines or lines[-1].startswith(COLUMNS[0]):
-        return None
-    return _record(lines[-1].split(","))
+        return []
+    records = []
+    for line in lines:
+        with suppress(ValueError):  # the header, a line cut in two, a damaged one
+            records.append(_record(line.split(",")))
+    return records
 
 
-def seconds_per_episode(folder: RunFolder, recent: int = 200) -> float:
-    """Mean time of the newest episodes on disk; 0 if there is none."""
-    records = folder.read_episodes()[-recent:] if folder.episodes_file.exists() else []
-    return sum(record.seconds for record in records) / max(1, len(records))
-
-
-def read_actions(folder: RunFolder, episode: int) -> tuple[Array, Array]:
-    """Executed and proposed actions of one episode (counted from 1), each (steps, action size)."""
+def read_actions(folder: RunFolder, episode: int, size: int) -> tuple[Array, Array]:
+    """Executed and proposed actions of one episode (counted from 1), each (steps, ``size``)."""
     records = folder.read_episodes()
     if not 1 <= episode <= len(records):
         raise AdviceError(
@@ -247,13 +262,14 @@ def read_actions(folder: RunFolder, episode: int) -> tuple[Array, Array]:
         raise AdviceError(
             f"{folder.path} was kept without its actions ({folder.actions_file.name})"
         )
-    total = records[-1].total_steps
-    width = folder.actions_file.stat().st_size // (4 * total)
     record = records[episode - 1]
-    start = record.total_steps - record.steps
-    table = np.memmap(folder.actions_file, np.float32, "r", shape=(total, width))
-    rows = np.array(table[start : record.total_steps])
-    return rows[:, : width // 2], rows[:, width // 2 :]
+    before = (record.total_steps - record.steps) * 2 * size
+    count = record.steps * 2 * size
+    values = np.fromfile(folder.actions_file, "<f4", count, offset=before * 4)
+    if len(values) < count:
+        raise BrokenFileError(f"{folder.actions_file}: expected more, it ends in episode {episode}")
+    rows = values.reshape(-1, 2 * size)
+    return rows[:, :size], rows[:, size:]
 
 
 def provenance() -> dict[str, Any]:
@@ -281,7 +297,10 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of this source tree, with a + if it was changed since; None when installed."""
+    """The commit of this source tree, with a + if it was changed since; None when installed.
+
+    Installed below somebody's own repository, this file is none of that repository's.
+    """
     here = Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -290,6 +309,7 @@ def _commit() -> str | None:
         ).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)
         return git("rev-parse", "HEAD") + (
             "+" if git("status", "--porcelain", "--", str(here)) else ""
         )
@@ -304,6 +324,12 @@ def _row(record: EpisodeRecord) -> Sequence[str]:
 def _record(cells: Sequence[str]) -> EpisodeRecord:
     kinds = zip(_TYPES.values(), cells, strict=True)
     return EpisodeRecord(*(bool(int(cell)) if kind is bool else kind(cell) for kind, cell in kinds))
+
+
+def _comparable(config: TrainConfig) -> dict[str, Any]:
+    """All settings; a lender's folder is the same one however it is written."""
+    lender = config.shield_from and str(Path(config.shield_from).resolve())
+    return to_dict(config) | {"shield_from": lender}
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
