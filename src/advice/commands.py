@@ -156,6 +156,9 @@ def bench(options: Bench) -> int:
         return show_status(options.status)
     base = train_config(options)
     tasks, methods = tuple(map(short_name, options.tasks)), options.methods
+    for name, many in (("task", tasks or options.suite), ("method", methods or options.suite)):
+        if many and getattr(base, name) != getattr(TrainConfig, name):
+            raise AdviceError(f"--{name} names one for a grid of its own; here say --{name}s")
     if options.suite:
         studies = grid.narrowed(grid.find_suite(options.suite), tasks, methods)
         default, asked = flat(TrainConfig()), flat(base)
@@ -180,15 +183,19 @@ def bench(options: Bench) -> int:
 def run_grid(cells: Sequence[Any], options: Bench) -> int:
     from advice.display import GridDisplay
     from advice.runs.engines import run_local
-    from advice.runs.grid import write_grid
+    from advice.runs.grid import status_of, write_grid
+    from advice.runs.loop import refuse_other_settings
     from advice.runs.records import RunFolder
 
     options.out.mkdir(parents=True, exist_ok=True)
     with RunFolder(options.out).locked():
+        for cell in cells:
+            if options.only_missing:
+                refuse_other_settings(cell.folder, cell.config, overwrite=False)
+            elif cell.folder.path.exists():
+                with cell.folder.locked():
+                    cell.folder.clear()
         write_grid(options.out, cells)
-        if not options.only_missing:
-            for cell in cells:
-                cell.folder.clear()
         todo = [cell for cell in cells if not cell.folder.done_file.exists()]
         parallel = options.processes or os.cpu_count() or 1
         with GridDisplay(console(), cells, parallel) as display:
@@ -201,10 +208,11 @@ def run_grid(cells: Sequence[Any], options: Bench) -> int:
             else:
                 outcome = run_local(todo, display.update, options.processes, options.attempts)
     if outcome.stopped:
-        say("stopped; the same command again continues")
+        without = "" if options.only_missing else ", but without --no-only-missing,"
+        say(f"stopped; the same command again{without} continues")
         return INTERRUPTED
     for cell in outcome.failed:
-        say(f"failed: {cell.name}: {cell.folder.error_file.read_text().strip()}")
+        say(f"failed: {cell.name}: {status_of(cell).reason or 'see its log.txt'}")
     return 1 if outcome.failed else 0
 
 
@@ -221,7 +229,7 @@ def show_plan(cells: Sequence[Any], options: Bench) -> int:
     from advice.runs.plan import plan
 
     say("measuring the speed of this machine ...")
-    estimate = plan(cells, options.processes or os.cpu_count() or 1)
+    estimate = plan(cells, options.processes or os.cpu_count() or 1, options.only_missing)
     print_table(
         ("run", "episodes", "state"),
         [(cell.name, str(cell.config.episodes), status) for cell, status in estimate.cells],

@@ -11,7 +11,7 @@ import numpy as np
 from advice.config import TrainConfig
 from advice.runs.engines import run_local
 from advice.runs.evaluate import evaluate
-from advice.runs.grid import Cell, write_grid
+from advice.runs.grid import Cell, status_of, write_grid
 from advice.runs.records import RunFolder
 from advice.types import AdviceError, EpisodeRecord
 
@@ -29,7 +29,7 @@ def train_pair(out: Path, cells: list[Cell], watch: Callable[[], None]) -> bool:
     write_grid(out, cells)
     outcome = run_local(cells, watch)
     for cell in outcome.failed:
-        raise AdviceError(f"{cell.name} failed: {cell.folder.error_file.read_text().strip()}")
+        raise AdviceError(f"{cell.name} failed: {status_of(cell).reason or 'see its log.txt'}")
     return not outcome.stopped
 
 

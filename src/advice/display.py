@@ -17,7 +17,7 @@ from advice.config import TrainConfig
 from advice.runs.checkpoints import Counters
 from advice.runs.grid import Cell, Status, status_of
 from advice.runs.loop import Listener
-from advice.runs.records import RunFolder, seconds_per_episode
+from advice.runs.records import RunFolder
 from advice.shields.autoencoder import FitProgress
 from advice.types import EpisodeRecord
 
@@ -169,9 +169,9 @@ def grid_line(statuses: Sequence[Status], parallel: int) -> str:
         status.cell.config.episodes if status.state == "done" else status.episode
         for status in statuses
     )
-    speeds = [seconds_per_episode(status.cell.folder) for status in statuses if status.episode]
+    paces = [status.seconds_per_episode for status in statuses if status.episode]
     left = "time left unknown yet"
-    if speeds:
-        seconds = (total - finished) * sum(speeds) / len(speeds) / max(1, parallel)
+    if paces:
+        seconds = (total - finished) * sum(paces) / len(paces) / max(1, parallel)
         left = f"about {seconds / 60:.0f} min left" if finished < total else "complete"
     return f"{states}; {100 * finished / max(1, total):.1f} % of {total} episodes; {left}"

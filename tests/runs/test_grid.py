@@ -10,10 +10,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers import assert_same_run, small
 
+from advice.cli import main
 from advice.config import AgentConfig, ShieldConfig, TrainConfig
 from advice.runs.engines import run_local
 from advice.runs.grid import (
@@ -28,6 +31,7 @@ from advice.runs.grid import (
     write_grid,
 )
 from advice.runs.loop import train
+from advice.runs.ray_engine import Courier, Home
 from advice.runs.records import RunFolder
 from advice.threads import one_thread
 from advice.types import AdviceError
@@ -61,7 +65,7 @@ def test_suites_hold_the_papers_studies() -> None:
         "k-sweep": 4,
         "activation-sweep": 4,
         "windows": 6,
-        "paper": 24 + 6 + 1 + 3 + 6 + 3 + 4 + 6,
+        "paper": 24 + 6 + 1 + 3 + 6 + 3 + 3 + 5,
     }
     assert {
         c.config.shield.k for c in suite_cells("k-sweep") if c.config.shield.k_rule == "fixed"
@@ -73,6 +77,7 @@ def test_no_cell_twice_and_lenders_first() -> None:
     cells = suite_cells("paper")
     order = [cell.folder.path for cell in cells]
     assert max(Counter(order).values()) == 1
+    assert max(Counter(str(cell.config) for cell in cells).values()) == 1
     borrowers = [cell for cell in cells if cell.after]
     assert len(borrowers) == 15
     for cell in borrowers:
@@ -205,6 +210,82 @@ def test_status_is_read_from_the_folders(tmp_path: Path) -> None:
     with cells[0].folder.locked():
         assert status_of(cells[0]).state == "running"
     cells[0].folder.error_file.write_text("it broke\n")
-    assert status_of(cells[0])[1::3] == ("failed", "it broke")
+    failed = status_of(cells[0])
+    assert (failed.state, failed.reason) == ("failed", "it broke")
     with pytest.raises(AdviceError, match=r"grid\.json"):
         read_grid(tmp_path / "elsewhere")
+
+
+def test_a_damaged_record_stops_no_view_of_the_grid(tmp_path: Path) -> None:
+    cell = grid(tmp_path)[0]
+    train(dataclasses.replace(cell.config, episodes=5), cell.folder)
+    lines = cell.folder.episodes_file.read_text().splitlines()
+    seconds = [float(line.split(",")[-1]) for line in lines[1:]]
+    assert status_of(cell).seconds_per_episode == pytest.approx(sum(seconds) / 5)
+    lines[3], lines[5] = "3,oh", lines[5].replace("5,", "fünf,", 1)
+    cell.folder.episodes_file.write_text("\n".join(lines) + "\n6,12,")
+    status = status_of(cell)
+    assert status.episode == 4
+    assert status.seconds_per_episode == pytest.approx((seconds[0] + seconds[1] + seconds[3]) / 3)
+
+
+def bench(out: Path, *words: str) -> int:
+    grid = ("--task", "tiny:Corridor", "--method", "ddpg", "--seeds", "1", "--out", str(out))
+    small = ("--agent.hidden-size", "16", "--agent.batch-size", "16", "--episodes", "3")
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *grid, *small, *words])
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.usefixtures("importable")
+def test_finished_runs_of_other_settings_are_refused_not_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(tmp_path) == 0
+    folder = RunFolder.of(tmp_path, TrainConfig(task="tiny:Corridor", method="ddpg"))
+    assert bench(tmp_path) == 0
+    assert bench(tmp_path, "--agent.gamma", "0.5") == 2
+    assert "agent.gamma: 0.95 there, 0.5 now" in capsys.readouterr().err
+    with folder.locked():
+        assert bench(tmp_path, "--no-only-missing") == 2
+    assert folder.done_file.exists()
+    assert bench(tmp_path, "--no-only-missing", "--agent.gamma", "0.5") == 0
+    assert folder.read_config().agent.gamma == 0.5
+
+
+def test_a_lenders_folder_is_the_same_however_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.write_config(small(shield_from=str(tmp_path / "lender")))
+    monkeypatch.chdir(tmp_path)
+    assert folder.differences(small(shield_from="lender")) == []
+    assert len(folder.differences(small(shield_from="other"))) == 1
+
+
+class FakeRay:
+    """Calls at once what Ray would call elsewhere."""
+
+    def __init__(self, home: Home) -> None:
+        self.fetch = SimpleNamespace(remote=home.fetch)
+        self.store = SimpleNamespace(remote=home.store)
+
+    def get(self, result: Any) -> Any:
+        return result
+
+
+def test_files_that_were_cut_back_and_grew_again_arrive_whole(tmp_path: Path) -> None:
+    home, away = tmp_path / "home", tmp_path / "away"
+    for folder in (home, away):
+        folder.mkdir()
+        (folder / "episodes.csv").write_text("one\ntwo\nthree\n")
+    ray = FakeRay(Home())
+    courier = Courier(ray, ray, str(home), away)
+    (away / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")
+    courier.send()
+    assert (home / "episodes.csv").read_text() == "one\nTWO again\nthree\nfour\n"
+    with open(away / "episodes.csv", "a") as stream:
+        stream.write("five\n")
+    courier.send()
+    assert (home / "episodes.csv").read_text().endswith("four\nfive\n")

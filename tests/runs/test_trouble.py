@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,14 @@ from helpers import assert_same_run, small
 
 from advice.agents.agent import Agent
 from advice.config import AgentConfig, CSCConfig, EnvConfig, SACConfig, TD3Config, TrainConfig
+from advice.files import write_json
 from advice.runs.checkpoints import Counters
 from advice.runs.evaluate import check_video_name, evaluate
 from advice.runs.loop import DivergedError, Listener, RunError, train
-from advice.runs.records import RunFolder
+from advice.runs.records import RunFolder, provenance, read_actions
 from advice.shields.advice import Shield
 from advice.shields.shield import PostShield
-from advice.types import AdviceError, EpisodeRecord, SettingError
+from advice.types import AdviceError, BrokenFileError, EpisodeRecord, SettingError
 from tiny import Corridor
 
 
@@ -109,6 +113,82 @@ def test_trouble_names_its_place_and_what_was_learnt_can_be_used(
     assert len(folder.read_episodes()) == 3
     assert len(evaluate(folder, 2)) == 2
     assert not folder.done_file.exists()
+
+
+def test_a_kill_before_the_last_files_are_written_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small("ddpg", episodes=3)
+    with monkeypatch.context() as patch:
+        patch.setattr("advice.runs.loop.write_arrays", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path)
+    assert train(config, tmp_path).finished
+    assert RunFolder(tmp_path).agent_file.exists()
+
+
+def interrupted(*args: Any, **kwargs: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_records_say_when_other_code_went_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(Listener):
+        def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+            if counters.episode in (2, 4):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    folder, config = RunFolder(tmp_path), small("ddpg", episodes=6)
+    train(config, folder, Stop())
+    train(config, folder, Stop())
+    assert "resumed" not in folder.read_document()["provenance"]
+    made = provenance()
+    monkeypatch.setattr("advice.runs.records.provenance", lambda: made | {"commit": "newer"})
+    assert train(config, folder).finished
+    (resumed,) = folder.read_document()["provenance"]["resumed"]
+    assert (resumed["after_episode"], resumed["commit"]) == (4, "newer")
+
+
+def test_somebody_elses_repository_is_not_our_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        names = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(tmp_path), *names, *words], check=True)
+
+    (tmp_path / "mine.py").write_text("")
+    git("init", "-q")
+    git("add", "mine.py")
+    git("commit", "-qm", "mine")
+    (tmp_path / "records.py").write_text("")
+    monkeypatch.setattr("advice.runs.records.__file__", str(tmp_path / "mine.py"))
+    assert len(provenance()["commit"].rstrip("+")) == 40
+    monkeypatch.setattr("advice.runs.records.__file__", str(tmp_path / "records.py"))
+    assert provenance()["commit"] is None
+
+
+def test_a_run_that_is_not_over_can_be_replayed(tmp_path: Path) -> None:
+    """The actions of an unfinished episode lie behind those of the finished ones."""
+    folder = RunFolder(tmp_path)
+    train(small("ddpg", episodes=2), folder)
+    whole = read_actions(folder, 2, 2)
+    with open(folder.actions_file, "ab") as stream:
+        np.ones((folder.read_episodes()[-1].total_steps, 4), "<f4").tofile(stream)
+    np.testing.assert_array_equal(read_actions(folder, 2, 2), whole)
+    os.truncate(folder.actions_file, 24)
+    with pytest.raises(BrokenFileError, match="ends in episode 1"):
+        read_actions(folder, 1, 2)
+
+
+def test_settings_of_another_version_name_their_file(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write_config(small())
+    document = folder.read_document()
+    document["config"]["newer"] = 3
+    write_json(folder.config_file, document)
+    with pytest.raises(BrokenFileError, match=r"config\.json: .*'newer'; another version"):
+        folder.read_config()
 
 
 def test_a_step_of_six_values_is_named(tmp_path: Path) -> None:

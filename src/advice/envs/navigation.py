@@ -16,7 +16,7 @@ from advice.envs.rendering import Painter, open_window
 from advice.envs.robots import RIDE_HEIGHT
 from advice.envs.sensors import lidars
 from advice.envs.tasks import TaskSpec, did_you_mean, resolve
-from advice.types import Array, as_float_vector
+from advice.types import Array, SettingError, as_float_vector
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _HARMFUL, _RIGHT_BUTTON = 1, 2  # bits: what touching a geom means
@@ -47,9 +47,9 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
     ) -> None:
         modes = [None, *self.metadata["render_modes"]]
         if render_mode not in modes:
-            raise ValueError(f"render_mode: expected one of {modes}, found {render_mode!r}")
+            raise SettingError(f"render_mode: expected one of {modes}, found {render_mode!r}")
         if camera not in _CAMERAS:
-            raise ValueError(f"camera: expected one of {_CAMERAS}, found {camera!r}")
+            raise SettingError(f"camera: expected one of {_CAMERAS}, found {camera!r}")
         self.task: TaskSpec = resolve(task, numbers)
         self.render_mode = render_mode
         self.model = build_model(self.task)
@@ -220,7 +220,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self._warnings = self.data.warning
         self._circle = self.task.target == "circle"
         if self.task.target == "button" and not self.task.buttons:
-            raise ValueError(f"{self.task.name}: expected at least one button, found 0")
+            raise SettingError(f"{self.task.name}: expected at least one button, found 0")
         counts = {"goal": int(self.task.target == "goal")}
         counts.update((kind, self.task.count(kind)) for kind in (*_SOLID, "hazards"))
         self._counts = {kind: count for kind, count in counts.items() if count}

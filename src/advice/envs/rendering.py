@@ -12,13 +12,17 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from advice.types import Array
+from advice.types import AdviceError, Array
 
 _RING_RADIUS, _RING_HEIGHT, _RING_GAP = 0.24, 0.18, 0.05
 _LINE_COLOUR, _LINE_HALF_WIDTH, _LINE_HALF_LENGTH = (0.70, 0.73, 0.79, 1.0), 0.008, 8
 _MAX_GEOMS = 2000
 _BOX = mujoco.mjtGeom.mjGEOM_BOX  # has few faces: spheres would double a frame's time
 _UPRIGHT = np.eye(3).ravel()
+
+
+class DrawingError(AdviceError, RuntimeError):
+    """This machine has nothing to draw with."""
 
 
 def _has_display() -> bool:
@@ -28,15 +32,14 @@ def _has_display() -> bool:
 
 def _drawing_context(width: int, height: int) -> Any:
     """MuJoCo's own choice where MUJOCO_GL or a display says so; without either, off-screen."""
-    if os.environ.get("MUJOCO_GL") or _has_display():
-        return mujoco.GLContext(width, height)
+    chosen = os.environ.get("MUJOCO_GL") or _has_display()
     reasons = []
-    for backend in ("egl", "osmesa"):
+    for backend in ("mujoco",) if chosen else ("mujoco.egl", "mujoco.osmesa"):
         try:
-            return import_module(f"mujoco.{backend}").GLContext(width, height)
+            return import_module(backend).GLContext(width, height)
         except Exception as error:  # a missing library shows as whatever PyOpenGL stumbles over
             reasons.append(f"{backend}: {error}")
-    raise RuntimeError(
+    raise DrawingError(
         "cannot draw without a display: expected an EGL or OSMesa library (Debian: apt install "
         f"libegl1 libgl1-mesa-dri, or libosmesa6), found {'; '.join(reasons)}"
     )

@@ -55,15 +55,18 @@ def run_local(
     failed: list[Cell] = []
     not_before: dict[Any, float] = {}
     signals: list[int] = []
+    asked = 0  # the first signal asks the workers to stop, the next one ends them
     previous = {
         number: signal.signal(number, lambda received, frame: signals.append(received))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         while running or (waiting and not signals):
-            if signals:
-                _ask_to_stop(running, at_once=len(signals) > 1)
-            else:
+            if len(signals) > asked:
+                asked = len(signals)
+                for worker in running:
+                    worker.process.terminate() if asked == 1 else worker.process.kill()
+            if not signals:
                 lost = {cell.folder.path for cell in failed}
                 for cell in [cell for cell in waiting if cell.after in lost]:
                     waiting.remove(cell)
@@ -123,15 +126,6 @@ def _start(cell: Cell, core: int | None) -> _Worker:
             start_new_session=True,  # Ctrl-C reaches the grid, which asks its workers to stop
         )
     return _Worker(cell, core, process)
-
-
-def _ask_to_stop(running: list[_Worker], at_once: bool) -> None:
-    for worker in running:
-        if at_once:
-            worker.process.kill()
-        elif worker.process.poll() is None and not getattr(worker.process, "asked", False):
-            worker.process.terminate()
-            worker.process.asked = True  # type: ignore[attr-defined]
 
 
 def _explain(cell: Cell, code: int) -> None:

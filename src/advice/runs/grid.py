@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from advice.config import PRESETS, TUNED, TrainConfig, from_dict, to_dict
 from advice.files import write_json
-from advice.runs.records import RunFolder, last_episode
+from advice.runs.records import RunFolder, newest_episodes
 from advice.types import AdviceError
 
 GOALS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
@@ -77,8 +76,11 @@ PAPER_SETTINGS = Study(
 )
 ADAPTIVE = Study("core", RANDOMISED, ("advice",))
 K_SWEEP = (_fixed_k(3), _fixed_k(4), _fixed_k(5), ADAPTIVE)
-ACTIVATION = tuple(_activation(episodes) for episodes in (250, 500, 750, 1000))
-WINDOWS = tuple(_windows(recent, distant) for recent in (2, 3, 4) for distant in (10, 25))
+ACTIVATION = (*map(_activation, (250, 500, 750)), ADAPTIVE)
+WINDOWS = (
+    *(_windows(recent, distant) for recent in (2, 4) for distant in (10, 25)),
+    *(_windows(3, 10), ADAPTIVE),
+)
 SMOKE = Study(
     "smoke",
     RANDOMISED,
@@ -213,22 +215,25 @@ class Status(NamedTuple):
     """queued, running, stopped, done or failed."""
     episode: int
     steps_per_second: float
+    seconds_per_episode: float
     reason: str = ""
 
 
 def status_of(cell: Cell) -> Status:
     """Where a cell stands, read from its folder."""
     folder = cell.folder
-    record = last_episode(folder.episodes_file)
-    episode = record.episode if record else 0
-    speed = record.steps / max(record.seconds, 1e-9) if record else 0.0
+    newest = newest_episodes(folder.episodes_file)
+    episode = newest[-1].episode if newest else 0
+    speed = newest[-1].steps / max(newest[-1].seconds, 1e-9) if newest else 0.0
+    pace = sum(record.seconds for record in newest) / max(1, len(newest))
+    state, reason = "stopped" if episode else "queued", ""
     if folder.done_file.exists():
-        return Status(cell, "done", episode, speed)
-    if folder.is_locked():
-        return Status(cell, "running", episode, speed)
-    if folder.error_file.exists():
-        return Status(cell, "failed", episode, speed, folder.error_file.read_text().strip())
-    return Status(cell, "stopped" if episode else "queued", episode, speed)
+        state = "done"
+    elif folder.is_locked():
+        state = "running"
+    elif folder.error_file.exists():
+        state, reason = "failed", folder.error_file.read_text().strip()
+    return Status(cell, state, episode, speed, pace, reason)
 
 
 def write_grid(out: Path, cells: Sequence[Cell]) -> None:
@@ -241,7 +246,7 @@ def write_grid(out: Path, cells: Sequence[Cell]) -> None:
         }
         for cell in cells
     ]
-    write_json(out / "grid.json", {"written": time.time(), "cells": rows})
+    write_json(out / "grid.json", {"cells": rows})
 
 
 def read_grid(out: Path) -> list[Cell]:

@@ -23,6 +23,7 @@ from advice.runs.events import EventWriter
 from advice.runs.methods import build
 from advice.runs.records import RecordWriter, RunFolder
 from advice.runs.transfer import adopt_safety
+from advice.shields.advice import Shield
 from advice.shields.autoencoder import FitProgress
 from advice.shields.labels import EpisodeLabels
 from advice.shields.shield import PostShield
@@ -101,6 +102,7 @@ def train(
             if not is_finished(config, counters):
                 if counters.episode:
                     checkpointer.load_replay()
+                    folder.note_resume(counters.episode)
                 listener.started(config, folder, counters)
                 listener.ready(agent, shield)
                 with run.recording(), _stop_on_signal() as stop:
@@ -152,7 +154,8 @@ def refuse_other_settings(folder: RunFolder, config: TrainConfig, overwrite: boo
         if different:
             raise AdviceError(
                 f"{folder.path} holds a run with other settings; choose another folder, or start "
-                "anew (advice train --overwrite). They differ in:\n  " + "\n  ".join(different)
+                "anew (advice train --overwrite, advice bench --no-only-missing). They differ in:"
+                + "".join(f"\n  {line}" for line in different)
             )
 
 
@@ -195,14 +198,14 @@ class _Run:
             try:
                 self.episode()
             except RunError:
-                self.save()
                 self.export()
+                self.save()  # with what half an episode has taught
                 raise
             if self.fit_if_due() or time.monotonic() - last_save >= checkpoint_seconds:
                 self.save()
                 last_save = time.monotonic()
-        self.save()
         self.export()
+        self.save()  # last: it may say that the run is finished
 
     def episode(self) -> None:
         """One episode, from reset to the last step, with all that is learnt and kept from it."""
@@ -290,10 +293,8 @@ class _Run:
         """The trained agent and the fitted shield as files of their own."""
         arrays, document = self.agent.snapshot()
         write_arrays(self.folder.agent_file, arrays, document, kind="agent", version=1)
-        if self.shield.armed:
-            save = getattr(self.shield, "save", None)
-            if save:
-                save(self.folder.shield_file)
+        if isinstance(self.shield, Shield) and self.shield.armed:
+            self.shield.save(self.folder.shield_file)
 
     def fit_if_due(self, save_first: bool = True) -> bool:
         """Fit the shield once it has watched enough; True if it is now armed and exported."""

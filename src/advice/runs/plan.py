@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,12 +44,14 @@ class Plan(NamedTuple):
         )
 
 
-def plan(cells: Sequence[Cell], processes: int) -> Plan:
-    """Measure one run's speed (or take it from the grid's own records) and add everything up."""
-    states = [(cell, status_of(cell).state) for cell in cells]
-    todo = [cell for cell, state in states if state != "done"]
-    steps = sum(cell.config.episodes for cell in todo) * steps_per_episode(cells)
+def plan(cells: Sequence[Cell], processes: int, only_missing: bool = True) -> Plan:
+    """Measure the first run's speed here, and add up the episodes that are still to do."""
+    stati = [status_of(cell) for cell in cells]
+    todo = [status for status in stati if status.state != "done" or not only_missing]
+    episodes = sum(s.cell.config.episodes - s.episode * only_missing for s in todo)
+    steps = episodes * steps_per_episode(cells)
     speed = measure(cells[0].config) if cells else 1.0
+    states = [(status.cell, status.state) for status in stati]
     return Plan(states, len(todo), steps, speed, processes)
 
 
@@ -72,9 +73,6 @@ def measure(config: TrainConfig) -> float:
         config, episodes=MEASURED_EPISODES, env=env, shield_from=None, stop_after_violations=None
     )
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
         train(short, folder)
         records = RunFolder(folder).read_episodes()[2:]
-        if not records:
-            return MEASURED_EPISODES / (time.perf_counter() - began)
     return sum(r.steps for r in records) / sum(r.seconds for r in records)

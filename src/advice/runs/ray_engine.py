@@ -128,7 +128,12 @@ class Courier(Listener):
 
     def __init__(self, ray: Any, home: Any, name: str, folder: Path) -> None:
         self._ray, self._home, self._name, self._folder = ray, home, name, folder
-        self._sent = {path: _stamp(folder / path) for path in _names(folder)}
+        # growing files go home whole at first: a run that goes on cuts them back to its checkpoint
+        self._sent = {
+            name: _stamp(folder / name)
+            for name in _names(folder)
+            if not name.endswith(self.GROWING)
+        }
 
     def saved(self, counters: Counters) -> None:
         self.send()

@@ -103,11 +103,11 @@ def film(folder: RunFolder, episode: int) -> list[Array]:
     """The episode's frames from above; a red border where the shield stepped in."""
     from advice.runs.evaluate import bordered
 
-    executed, proposed = read_actions(folder, episode)
     config = folder.read_config()
     env = make_environment(config, render_mode="rgb_array")
     frames = []
     try:
+        executed, proposed = _recorded(env, folder, episode)
         env.reset(seed=episode_seed(config.seed, episode))
         for action, wanted in zip(executed, proposed, strict=True):
             env.step(_as_action(env, action))
@@ -121,21 +121,21 @@ def counterfactuals(folder: RunFolder, episode: int, horizon: int = 10) -> list[
     """At each intervention: restore the state and hold the vetoed action for ``horizon`` steps."""
     if horizon < 1:
         raise AdviceError(f"horizon: expected at least 1 step, found {horizon}")
-    executed, proposed = read_actions(folder, episode)
     config = folder.read_config()
     env, other = make_environment(config), make_environment(config)
     inner = env.unwrapped
-    if not hasattr(inner, "get_state") or not hasattr(inner, "set_state"):
-        raise AdviceError(
-            f"{config.task}: counterfactuals need an environment with get_state and set_state"
-        )
     harmful: list[bool] = []
     vetoed: list[tuple[int, int]] = []  # step, steps until harm (0: none)
     try:
+        if not hasattr(inner, "get_state") or not hasattr(inner, "set_state"):
+            raise AdviceError(
+                f"{config.task}: counterfactuals need an environment with get_state and set_state"
+            )
+        executed, proposed = _recorded(env, folder, episode)
         env.reset(seed=episode_seed(config.seed, episode))
-        other.reset(seed=0)
         for step, (action, wanted) in enumerate(zip(executed, proposed, strict=True)):
             if (action != wanted).any():
+                other.reset(seed=0)  # wrappers count steps of their own
                 other.unwrapped.set_state(inner.get_state())
                 vetoed.append((step, _steps_to_harm(other, wanted, horizon)))
             _, _, terminated, truncated, info = env.step(_as_action(env, action))
@@ -169,7 +169,7 @@ def save_film(folder: RunFolder, episode: int, path: Path) -> None:
 
 def _simulate(env: Any, folder: RunFolder, episode: int) -> Replay:
     record = folder.read_episodes()[episode - 1]
-    executed, proposed = read_actions(folder, episode)
+    executed, proposed = _recorded(env, folder, episode)
     inner = env.unwrapped
     obs, _ = env.reset(seed=episode_seed(folder.read_config().seed, episode))
     layout = {kind: np.asarray(xy, float) for kind, xy in getattr(inner, "layout", {}).items()}
@@ -242,6 +242,10 @@ def _steps_to_harm(env: Any, action: Array, horizon: int) -> int:
 def _harm(info: dict[str, Any], terminated: bool, truncated: bool) -> bool:
     signals = read_signals(info, terminated, truncated)
     return signals.violation or signals.cost > 0
+
+
+def _recorded(env: Any, folder: RunFolder, episode: int) -> tuple[Array, Array]:
+    return read_actions(folder, episode, int(np.prod(env.action_space.shape)))
 
 
 def _as_action(env: Any, flat: Array) -> Any:
