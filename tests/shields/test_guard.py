@@ -173,6 +173,10 @@ def test_fallbacks_when_nothing_is_safe(fitted):
         if v == most
     )
     np.testing.assert_array_equal(verdict.action, considered.actions[-best[1]])
+    again = cautious.guard(obs, verdict.action)  # nothing is less risky than that: it may pass
+    np.testing.assert_array_equal(again.action, verdict.action)
+    assert not again.intervened
+    assert again.no_safe_action
 
 
 def test_few_features_vote_by_share():

@@ -204,6 +204,22 @@ def test_bent_observations_travel_with_the_shield(tmp_path):
         np.testing.assert_array_equal(other._judge.encoder.encode(features), latents)
 
 
+def test_a_shield_that_cannot_be_restored_stays_as_it_is():
+    arrays, document = bending(8).snapshot()
+    low = np.array([0, 0, -1, 0], np.float32)
+    borrower = Shield(Box(low, np.ones(4, np.float32)), ACTIONS, SMALL)
+    with pytest.raises(ValueError, match="held_out"):
+        borrower.restore(arrays | {"held_out": np.zeros(3)}, document)
+    assert borrower.config == SMALL
+    assert not borrower.armed
+
+
+def test_a_power_that_does_nothing_is_said():
+    config = dataclasses.replace(SMALL, observation_power=8)
+    with pytest.warns(UserWarning, match="observation_power 8 has no effect here"):
+        Shield(Box(-np.inf, np.inf, (4,), np.float32), ACTIONS, config)
+
+
 @pytest.mark.parametrize("power", [1, 8])
 def test_onnx_agrees_with_our_encoder(power, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")

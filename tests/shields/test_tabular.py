@@ -142,6 +142,21 @@ def test_spaces_and_values_are_checked() -> None:
         shield().guard(np.array([np.nan, 0]), act(0, 0))
 
 
+def test_a_senseless_rating_is_refused() -> None:
+    shield = TabularShield(Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32))
+    obs, action = np.zeros(2, np.float32), np.zeros(1, np.float32)
+    shield.record(obs, action, Outcome.UNSAFE)
+    with pytest.raises(ValueError, match="rate_actions: expected numbers, found"):
+        shield.guard(obs, action, lambda obs, actions: np.full(len(actions), np.nan))
+
+
+def test_unsigned_numbers_of_discrete_actions_that_begin_below_zero() -> None:
+    shield = TabularShield(Box(-1, 1, (2,), np.float32), Discrete(3, start=-1))
+    shield.record(np.zeros(2), np.uint8(1), Outcome.UNSAFE)
+    assert shield.guard(np.zeros(2), 1).intervened
+    assert not shield.guard(np.zeros(2), -1).intervened
+
+
 def test_discrete_actions_are_stored_too() -> None:
     table = TabularShield(OBS, Discrete(3))
     table.record(STATE, 1, Outcome.UNSAFE)

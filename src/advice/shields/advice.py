@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,6 +66,12 @@ class Shield:
         self.config = ShieldConfig() if config is None else config
         self.observation_space = read_space(observation_space, "observation space", discrete=False)
         self.action_space = read_space(action_space, "action space", discrete=True)
+        if self.config.observation_power > 1 and self._power(self.config).max() == 1:
+            warnings.warn(
+                f"observation_power {self.config.observation_power} has no effect here: it needs "
+                f"observations with bounds, not below 0, found {self.observation_space}",
+                stacklevel=2,
+            )
         self._rng = np.random.default_rng(seed)
         self._store, self._cautiousness = self._new_store(), self._new_cautiousness()
         self._judge: Judge | None = None
@@ -142,7 +149,7 @@ class Shield:
         )
         centre, reach = (np.concatenate(x) for x in zip(*parts, strict=True))
         held_out = held_out_mask(safe, episodes, self.config.held_out, rng)
-        power = self._power()
+        power = self._power(self.config)
         inputs = scaled(features.astype(np.float64), centre, reach, power).astype(np.float32)
         weights, epochs, loss = fit_autoencoder(
             inputs, safe, held_out, centre, reach, self.config, int(rng.integers(2**31)), progress
@@ -312,24 +319,28 @@ class Shield:
             raise ValueError(f"expected K in 0..{self.config.k_max}, found {cautiousness.k}")
         rng = np.random.default_rng(0)
         rng.bit_generator.state = document["rng"]
+        config = self.config
         judge, held_out, fitted_until, summary = None, np.zeros(0, np.int64), 0, None
         if document["armed"]:
             # how observations are bent belongs to the encoder and comes with it
             power = document["config"].get("observation_power", 1)
-            self.config = dataclasses.replace(self.config, observation_power=power)
-            judge = self._restored_judge(arrays, int(document["in_tree"]))
+            config = dataclasses.replace(self.config, observation_power=power)
+            judge = self._restored_judge(arrays, int(document["in_tree"]), config)
             held_out, fitted_until = arrays["held_out"], int(document["fitted_until"])
             if held_out.ndim != 1 or held_out.dtype != np.int64:
                 raise ValueError(f"held_out: expected serial numbers, found {held_out.dtype}")
             if document["summary"] is not None:
                 summary = FitSummary(*document["summary"])
         self._store, self._cautiousness, self._rng, self._judge = store, cautiousness, rng, judge
+        self.config = config
         self._held_out, self._fitted_until, self.summary = held_out, fitted_until, summary
 
-    def _restored_judge(self, arrays: dict[str, Array], in_tree: int) -> Judge:
+    def _restored_judge(
+        self, arrays: dict[str, Array], in_tree: int, config: ShieldConfig
+    ) -> Judge:
         encoder = Encoder(
             EncoderWeights(*(arrays[f"encoder.{name}"] for name in EncoderWeights._fields)),
-            self._power(),
+            self._power(config),
         )
         latent, safe = arrays["memory.latent"], arrays["memory.safe"]
         serials = arrays["memory.serials"]
@@ -357,10 +368,10 @@ class Shield:
             self.config.capacity_per_class,
         )
 
-    def _power(self) -> NDArray[np.int64]:
+    def _power(self, config: ShieldConfig) -> NDArray[np.int64]:
         """Per column of a feature: what observations bounded by 0 are raised to, else 1."""
         space = self.observation_space
-        observed = np.where(space.bounded & (space.low >= 0), self.config.observation_power, 1)
+        observed = np.where(space.bounded & (space.low >= 0), config.observation_power, 1)
         return np.concatenate([observed, np.ones(self.action_space.size, np.int64)])
 
     def _new_cautiousness(self) -> Cautiousness:

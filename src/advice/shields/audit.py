@@ -89,7 +89,7 @@ class Audit:
     at_k: list[AtK]
     calibration: list[Calibration]
     far: Rate
-    """Held-out examples farther from the training features than 99 % of these from each other."""
+    """Held-out examples whose last voter is farther away than for 99 % of the training features."""
     sigma: float
     """Pooled within-class standard deviation per latent dimension."""
     margins: list[Margin]
@@ -135,7 +135,7 @@ class Audit:
         ]
         lines += [
             "",
-            f"Far from all training features: {self.far}",
+            f"Far from the training features: {self.far}",
             f"Spread within classes (sigma): {self.sigma:.4g}",
         ]
         lines += [

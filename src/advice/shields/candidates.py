@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,18 @@ class Candidates:
         if self.space.dtype.kind in "iu":
             numbers = np.unique(np.rint(numbers), axis=0)
         return numbers.astype(self.space.dtype).reshape(-1, *self.space.shape)
+
+
+def checked_ratings(ratings: Any, count: int) -> NDArray[np.float64]:
+    """What a critic said about ``count`` actions, or a ValueError if it makes no sense."""
+    checked = np.asarray(ratings, dtype=np.float64)
+    if checked.shape != (count,):
+        raise ValueError(
+            f"rate_actions: expected {count} values, one per action, found shape {checked.shape}"
+        )
+    if np.isnan(checked).any():
+        raise ValueError(f"rate_actions: expected numbers, found {np.isnan(checked).sum()} NaN")
+    return checked
 
 
 def low_discrepancy(count: int, dimensions: int) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
-from advice.shields.candidates import Candidates
+from advice.shields.candidates import Candidates, checked_ratings
 from advice.shields.encoder import Encoder, Floats
 from advice.shields.neighbours import Neighbours
 from advice.shields.spaces import Space
@@ -88,7 +88,7 @@ class Judge:
         safe = int(np.count_nonzero(self.safe[self.neighbours.set_of_one(latent)]))
         verdict = Verdict(action, False, safe, False)
         if safe < self.required(k):
-            verdict = self._replace(obs, verdict, feature, k, rate_actions)
+            verdict = self._replace(obs, verdict, feature, latent, k, rate_actions)
         return self._with_details(verdict, latent) if details else verdict
 
     def guard_batch(
@@ -108,7 +108,9 @@ class Judge:
             Verdict(action, False, v, False) for action, v in zip(actions, votes, strict=True)
         ]
         for row in [row for row, safe in enumerate(votes) if safe < required]:
-            verdicts[row] = self._replace(obs[row], verdicts[row], features[row], k, rate_actions)
+            verdicts[row] = self._replace(
+                obs[row], verdicts[row], features[row], latents[row], k, rate_actions
+            )
         if details:
             verdicts = [self._with_details(v, z) for v, z in zip(verdicts, latents, strict=True)]
         return verdicts
@@ -135,41 +137,41 @@ class Judge:
         if rate_actions is None:
             steps = (self._flat(actions) - feature[self._split :]) / self._reach
             return -np.sqrt(np.square(steps).sum(1))
-        ratings = np.asarray(rate_actions(obs, actions), dtype=np.float64)
-        if ratings.shape != (len(actions),):
-            raise ValueError(
-                f"rate_actions: expected {len(actions)} values, one per action, "
-                f"found shape {ratings.shape}"
-            )
-        if np.isnan(ratings).any():
-            raise ValueError(f"rate_actions: expected numbers, found {np.isnan(ratings).sum()} NaN")
-        return ratings
+        return checked_ratings(rate_actions(obs, actions), len(actions))
 
-    def least_risky(self, considered: Considered) -> int:
+    def least_risky(self, latents: Floats, votes: NDArray[np.int64]) -> int:
         """Most safe neighbours, then farthest from the nearest unsafe one; the first of equals."""
-        nearest = self.neighbours.query(considered.latents)
+        nearest = self.neighbours.query(latents)
         clearance = np.where(self.safe[nearest.indices], np.inf, nearest.squared).min(1)
-        return int(np.lexsort((-clearance, -considered.safe_neighbours))[0])
+        return int(np.lexsort((-clearance, -votes))[0])
 
     def _replace(
         self,
         obs: Any,
         refused: Verdict,
         feature: Floats,
+        latent: Floats,
         k: int,
         rate_actions: RateActions | None,
     ) -> Verdict:
-        """The best safe alternative; if there is none, what the fallback says."""
+        """The best safe alternative; if there is none, what the fallback says.
+
+        The least risky action may be the proposal itself, which is then no intervention.
+        """
         considered = self.consider(feature)
         total = len(considered.actions)
         good = np.flatnonzero(considered.safe_neighbours >= self.required(k))
         if len(good):
             ratings = self.rate(obs, considered.actions[good], feature, rate_actions)
             best = int(good[np.argmax(ratings)])
-        elif self._config.fallback == "proposed":
-            return refused._replace(no_safe_action=True, candidates=total)
         else:
-            best = self.least_risky(considered)
+            best = -1
+            if self._config.fallback == "least-risk":
+                latents = np.vstack([latent, considered.latents])
+                votes = np.append(refused.safe_neighbours, considered.safe_neighbours)
+                best = self.least_risky(latents, votes) - 1
+            if best < 0:
+                return refused._replace(no_safe_action=True, candidates=total)
         # Indexing a Discrete space's vector gives a scalar, as its sample() does.
         action = considered.actions[best].copy()
         return refused._replace(

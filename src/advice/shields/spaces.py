@@ -101,7 +101,7 @@ class Space:
         """Checked values (one, or a stack if one axis more) as rows of numbers for a feature."""
         if self.kind == "discrete":
             one_hot = np.zeros((*values.shape, self.n))
-            np.put_along_axis(one_hot, (values - self.start)[..., None], 1.0, axis=-1)
+            np.put_along_axis(one_hot, (values.astype(np.int64) - self.start)[..., None], 1.0, -1)
             return one_hot
         return values.reshape(*values.shape[: values.ndim - len(self.shape)], -1)
 

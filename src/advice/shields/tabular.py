@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig, TabularConfig
-from advice.shields.candidates import Candidates
+from advice.shields.candidates import Candidates, checked_ratings
 from advice.shields.spaces import read_space
 from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
 
@@ -39,7 +39,7 @@ class TabularShield:
         config: TabularConfig | None = None,
         shield: ShieldConfig | None = None,
     ) -> None:
-        """``shield`` gives the candidate grid and the cap per episode, as for ADVICE."""
+        """``shield`` gives the candidate grid, as for ADVICE."""
         self.config = config or TabularConfig()
         shield = shield or ShieldConfig()
         self._observations = read_space(observation_space, "observation space", discrete=False)
@@ -98,7 +98,7 @@ class TabularShield:
         if rate_actions is None:
             ratings = -np.square(features[unknown, self._split :] - own).sum(axis=1)
         else:
-            ratings = rate_actions(obs, candidates[unknown])
+            ratings = checked_ratings(rate_actions(obs, candidates[unknown]), len(unknown))
         best = unknown[np.argmax(ratings)]
         return verdict._replace(action=candidates[best].copy(), intervened=True)
 
