@@ -73,6 +73,8 @@ def test_help_needs_no_heavy_import() -> None:
         (("check-env", "randomised-gaol"), "did you mean 'randomised-goal'?"),
         (("bench", "--suite", "cor"), "Did you mean 'core'?"),
         (("bench", "--status", "nowhere"), "grid.json"),
+        (("bench", "--suite", "core", "--task", "randomised-goal"), "--tasks"),
+        (("train", "--task", "randomised-button", "--env.options", "buttons", "0"), "one button"),
     ],
 )
 def test_mistakes_are_explained(
@@ -83,9 +85,9 @@ def test_mistakes_are_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = run(capsys, *words)
+    code, out, err = run(capsys, *words)
     assert code == 2
-    assert expected in err
+    assert expected in out + err
 
 
 def test_unknown_option_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

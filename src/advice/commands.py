@@ -156,9 +156,6 @@ def bench(options: Bench) -> int:
         return show_status(options.status)
     base = train_config(options)
     tasks, methods = tuple(map(short_name, options.tasks)), options.methods
-    for name, many in (("task", tasks or options.suite), ("method", methods or options.suite)):
-        if many and getattr(base, name) != getattr(TrainConfig, name):
-            raise AdviceError(f"--{name} names one for a grid of its own; here say --{name}s")
     if options.suite:
         studies = grid.narrowed(grid.find_suite(options.suite), tasks, methods)
         default, asked = flat(TrainConfig()), flat(base)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -86,6 +86,8 @@ class Demo:
 class Bench(TrainConfig):
     """Run a grid of trainings on all cores, or on a Ray cluster. The same command continues it."""
 
+    task: str = field(default=TrainConfig.task, init=False)  # no options here: --tasks, --methods
+    method: str = field(default=TrainConfig.method, init=False)
     preset: Preset = "paper"
     """Where the --shield options start from; the suites bring their own."""
     suite: str | None = None

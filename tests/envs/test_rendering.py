@@ -8,6 +8,7 @@ import pytest
 import advice
 from advice.envs import TASKS
 from advice.envs.rendering import _drawing_context
+from advice.types import AdviceError
 
 
 def pixel_of(env, x: float, y: float, frame: np.ndarray) -> np.ndarray:
@@ -81,7 +82,7 @@ def test_a_machine_that_cannot_draw_says_what_to_install(monkeypatch):
         raise ImportError(f"no library for {name}")
 
     monkeypatch.setattr("advice.envs.rendering.import_module", no_library)
-    with pytest.raises(RuntimeError, match=r"apt install libegl1.*no library for mujoco\.egl"):
+    with pytest.raises(AdviceError, match=r"apt install libegl1.*no library for mujoco\.egl"):
         _drawing_context(64, 64)
 
 

@@ -6,17 +6,20 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from driven import SHIELD, drive
+from gymnasium.spaces import Box
 
 from advice import Shield
 from advice.config import AgentConfig, EnvConfig, TrainConfig
 from advice.reports.page import write_report
 from advice.reports.replay_page import judged_in_words, write_replay
 from advice.runs.loop import episode_seed, make_environment, train
-from advice.runs.records import RunFolder
+from advice.runs.records import RecordWriter, RunFolder
 from advice.runs.replay import (
     Counterfactual,
     choose_episode,
@@ -24,7 +27,7 @@ from advice.runs.replay import (
     final_critic,
     resimulate,
 )
-from advice.types import AdviceError
+from advice.types import AdviceError, EpisodeRecord
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +176,37 @@ def test_a_report_shows_the_shield_and_the_ways(run: RunFolder, tmp_path: Path) 
     assert 'id="table-semi-random-goal-audit"' in text
     assert "Theorem 2" in (tmp_path / "tables" / "semi-random-goal-diagnostics.csv").read_text()
     assert all(path.read_text().isascii() for path in (tmp_path / "tables").glob("*.tex"))
+
+
+class Line(gym.Env[Any, Any]):
+    """Standing is safe, three steps ahead lies the cliff. Its state can be set."""
+
+    observation_space = action_space = Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._at = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._at += int(action[0] > 0.5)
+        fell = self._at >= 3
+        return np.zeros(1, np.float32), 0.0, fell, False, {"violation": fell}
+
+    def get_state(self) -> int:
+        return self._at
+
+    def set_state(self, state: int) -> None:
+        self._at = state
+
+
+def test_a_wrappers_time_limit_ends_no_trial(tmp_path: Path) -> None:
+    config = TrainConfig(task=f"{__name__}:Line", env=EnvConfig(max_episode_steps=50))
+    folder = RunFolder(tmp_path)
+    folder.write_config(config)
+    writer = RecordWriter(folder, 1, 0, 0)
+    for _ in range(50):
+        writer.step(np.zeros(1), np.ones(1))
+    writer.episode(EpisodeRecord(1, 50, 50, 0.0, 0.0, False, False, 50, 0, 4, 0.0, 0.1))
+    writer.close()
+    judged = counterfactuals(folder, 1, horizon=10)
+    assert [(item.needed, item.harm_after) for item in judged] == [(True, 3)] * 50

@@ -230,7 +230,7 @@ def test_a_damaged_record_stops_no_view_of_the_grid(tmp_path: Path) -> None:
 
 
 def bench(out: Path, *words: str) -> int:
-    grid = ("--task", "tiny:Corridor", "--method", "ddpg", "--seeds", "1", "--out", str(out))
+    grid = ("--tasks", "tiny:Corridor", "--methods", "ddpg", "--seeds", "1", "--out", str(out))
     small = ("--agent.hidden-size", "16", "--agent.batch-size", "16", "--episodes", "3")
     with pytest.raises(SystemExit) as ended:
         main(["bench", *grid, *small, *words])
