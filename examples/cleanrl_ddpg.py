@@ -3,7 +3,7 @@
 python examples/cleanrl_ddpg.py --total-timesteps 200000
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gymnasium as gym
 import numpy as np
@@ -45,7 +45,8 @@ def main(args: Args) -> None:
         pairs = np.concatenate([np.repeat(obs[None], len(actions), 0), actions], 1)
         return critic(torch.as_tensor(pairs, dtype=torch.float32)).detach().numpy()[:, 0]
 
-    config = advice.ShieldConfig(args.construction_episodes, max_epochs=args.fit_epochs)
+    settings = {"construction_episodes": args.construction_episodes, "max_epochs": args.fit_epochs}
+    config = replace(advice.PRESETS["lidar"], intervention_penalty=0, **settings)
     envs = ShieldedVectorEnv(envs, config=config, rate_actions=rate_actions, seed=args.seed)
     buffer = np.zeros((args.total_timesteps + args.num_envs, n + m + 2 + n), np.float32)
     obs, _ = envs.reset(seed=args.seed)
@@ -57,8 +58,7 @@ def main(args: Args) -> None:
         for i in np.flatnonzero(terminated | truncated):
             led_to[i] = infos["final_obs"][i]  # and not the start of the next episode
         executed = infos["shield"]["executed"]  # what the environments really received
-        rows = np.concatenate([obs, executed, np.c_[rewards, terminated], led_to], 1)
-        buffer[stored : stored + args.num_envs] = rows
+        buffer[stored : stored + args.num_envs] = np.c_[obs, executed, rewards, terminated, led_to]
         obs = after
         if stored >= args.learning_starts:
             batch = torch.as_tensor(buffer[rng.integers(stored, size=64)])

@@ -3,7 +3,7 @@
 python examples/plain_loop.py --episodes 1500
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tyro
 
@@ -28,8 +28,10 @@ class Args:
 
 
 def main(args: Args) -> None:
-    config = advice.ShieldConfig(
-        construction_episodes=args.construction_episodes, max_epochs=args.fit_epochs
+    config = replace(  # the settings for lidars; advice.ShieldConfig() are the paper's
+        advice.PRESETS["lidar"],
+        construction_episodes=args.construction_episodes,
+        max_epochs=args.fit_epochs,
     )
     env = advice.ShieldedEnv(
         advice.make(args.task, max_episode_steps=args.max_steps),
@@ -46,9 +48,12 @@ def main(args: Args) -> None:
             agent.start_episode()
             ended = False
             while not ended:
-                after, reward, terminated, truncated, info = env.step(agent.act(obs))
-                executed = info["shield"]["executed"]  # not always what the agent proposed
+                proposed = agent.act(obs)
+                after, reward, terminated, truncated, info = env.step(proposed)
+                executed, penalty = info["shield"]["executed"], info["shield"]["penalty"]
                 agent.observe(Transition(obs, executed, reward, info["cost"], after, terminated))
+                if penalty:  # what was vetoed led nowhere
+                    agent.observe(Transition(obs, proposed, -penalty, 0.0, obs, False))
                 agent.learn()
                 obs, ended = after, terminated or truncated
             if episode % 10 == 0 or episode == args.episodes:

@@ -3,7 +3,7 @@
 python examples/sb3_td3.py --timesteps 200000
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tyro
@@ -30,8 +30,10 @@ def main(args: Args) -> None:
     env = make_vec_env("advice/RandomisedGoal-v0", n_envs=args.envs, seed=args.seed)
     noise = NormalActionNoise(np.zeros(2), np.full(2, 0.2))
     model = TD3("MlpPolicy", env, action_noise=noise, verbose=1, seed=args.seed)
-    config = advice.ShieldConfig(
-        construction_episodes=args.construction_episodes, max_epochs=args.fit_epochs
+    config = replace(  # the settings for lidars; advice.ShieldConfig() are the paper's
+        advice.PRESETS["lidar"],
+        construction_episodes=args.construction_episodes,
+        max_epochs=args.fit_epochs,
     )
     shield(model, config, max_violations=args.max_violations)  # the one line more
     model.learn(args.timesteps)
