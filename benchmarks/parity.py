@@ -14,14 +14,14 @@ that is a contact yet.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
+from advice.threads import restart_with_one_thread
+
+restart_with_one_thread()
 
 import env_throughput as throughput
 import numpy as np

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+from advice.threads import restart_with_one_thread
+
+restart_with_one_thread()
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "reports"))
 
 from made_up import write_grid

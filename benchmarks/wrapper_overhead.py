@@ -7,12 +7,11 @@ of its steps in a block, and of those the median over the blocks.
 """
 
 import json
-import os
 import time
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_name] = "1"
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+from advice.threads import restart_with_one_thread
+
+restart_with_one_thread()
 
 import gymnasium as gym
 import numpy as np
