@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 from stable_baselines3 import DDPG, DQN, PPO, SAC, TD3
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.noise import NormalActionNoise
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecFrameStack,
+    VecNormalize,
+)
 
 import advice
 from advice.integrations.sb3 import shield
-from advice.types import AdviceError, BudgetSpentError
+from advice.shields.shield import NoShield
+from advice.types import AdviceError, BudgetSpentError, SettingError, Verdict
 from tiny import Corridor
 
 OFF_POLICY = [DDPG, TD3, SAC]
@@ -380,6 +387,106 @@ def test_a_new_environment_keeps_the_shield() -> None:
     model.set_env(model.get_env())  # once is enough
     model.learn(100)
     assert model.watch.episodes > 0
-    assert model.get_env().venv.__class__ is DummyVecEnv
+    assert model.get_env().__class__ is DummyVecEnv
     with pytest.raises(AdviceError, match="already"):
         shield(model)
+
+
+class Standstill(NoShield):
+    """Lets nobody move."""
+
+    armed = True
+
+    def guard(self, obs: Any, action: Any, rate_actions: Any = None) -> Verdict:
+        return Verdict(np.zeros_like(action), True, 0, False)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_only_the_models_own_learning_is_guarded(normalise: bool) -> None:
+    env = Received(Corridor())
+    venv: Any = DummyVecEnv([lambda: env])
+    venv = VecNormalize(venv) if normalise else venv
+    before = [venv, getattr(venv, "venv", None)]
+    other, model = (shield(TD3("MlpPolicy", venv, seed=0), shield=Standstill()) for _ in range(2))
+    model.learn(30)
+    assert (other.watch.interventions, model.watch.interventions) == (0, 30)
+    assert not any(step[1].any() for step in env.steps)
+    assert [model.get_env(), getattr(venv, "venv", None)] == before
+
+    evaluate_policy(model, model.get_env(), n_eval_episodes=1, warn=False)
+    TD3("MlpPolicy", venv, seed=0).learn(30)
+    assert all(step[1].any() for step in env.steps[30:])
+    assert model.watch.interventions == 30
+    again = shield(TD3("MlpPolicy", model.env, seed=0), shield=Standstill())  # the guard itself
+    again.learn(30)
+    assert (model.watch.interventions, again.watch.interventions) == (30, 30)
+
+
+def test_evaluation_takes_over_the_normalisation() -> None:
+    venv, other = (VecNormalize(DummyVecEnv([Corridor]), training=x) for x in (True, False))
+    model = shield(TD3("MlpPolicy", venv, seed=0), QUICK)
+    model.learn(100, callback=EvalCallback(other, eval_freq=50, verbose=0, warn=False))
+    np.testing.assert_array_equal(other.obs_rms.mean, venv.obs_rms.mean)
+
+
+class Bumper(Corridor):
+    """A third number says that it crashed; it is 0 but in the last observation."""
+
+    observation_space = Box(-2, 2, (3,), np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        obs, info = super().reset(**kwargs)
+        return np.append(obs, np.float32(0)), info
+
+    def step(self, action: Any) -> Any:
+        obs, *rest, info = super().step(action)
+        return np.append(obs, np.float32(info["violation"])), *rest, {}
+
+
+@pytest.mark.parametrize("stack", [1, 3])
+def test_labels_come_from_beneath_the_normalisation(stack: int) -> None:
+    seen: list[Any] = []
+
+    def outcome(obs: Any, action: Any, reward: float, *rest: Any) -> advice.Outcome:
+        seen.append((obs, reward))
+        return advice.Outcome.UNSAFE if obs[2] else advice.Outcome.INCONCLUSIVE
+
+    env = Received(Bumper())
+    venv = VecFrameStack(VecNormalize(DummyVecEnv([lambda: env])), stack)
+    model = PPO("MlpPolicy", venv, n_steps=64, batch_size=32, n_epochs=2, seed=0)
+    shield(model, QUICK, outcome=outcome)
+    model.learn(2000)
+    assert model.watch.violations > 12
+    assert model.watch.interventions > 0
+    np.testing.assert_array_equal([obs for obs, _ in seen], [step[3] for step in env.steps])
+    np.testing.assert_allclose([x for _, x in seen], [step[2] for step in env.steps], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [TD3, SAC, PPO])
+def test_actions_of_double_precision(kind: Any) -> None:
+    class Double(Corridor):
+        action_space = Box(-1, 1, (2,), np.float64)
+
+    settings = {"n_steps": 64} if kind is PPO else {"learning_starts": 50}
+    model = shield(kind("MlpPolicy", Double(), seed=0, **settings), QUICK)
+    model.learn(1500)
+    assert model.watch.interventions > 0
+
+
+def test_loading_through_a_shielded_model_gives_a_bare_one(tmp_path: Path) -> None:
+    model, envs = make(TD3, "corridor")
+    shield(model, QUICK, save_path=tmp_path / "shield").learn(100)
+    assert not advice.Shield.load(tmp_path / "shield").armed  # saved as learning ended
+    model.save(tmp_path / "model")
+    again = model.load(tmp_path / "model", env=model.get_env())
+    assert type(again) is TD3
+    again.learn(10)
+    assert len(envs[0].steps) == 110
+    assert shield(again, shield=tmp_path / "shield").learn(10) is again
+
+
+def test_a_misspelt_setting_is_refused() -> None:
+    model, _ = make(PPO, "corridor")
+    with pytest.raises(SettingError, match="executed, proposed, found 'proposal'"):
+        shield(model, QUICK, on_policy_learns="proposal")  # type: ignore[arg-type]
+    assert type(model) is PPO

@@ -13,6 +13,7 @@ from walking import QUICK
 
 import advice
 from advice.integrations.vector import ShieldedVectorEnv
+from advice.integrations.watch import row_of
 from advice.types import BudgetSpentError
 from tiny import Corridor
 
@@ -201,6 +202,70 @@ def test_a_spent_budget_ends_training_and_saves(tmp_path: Any) -> None:
     crashes = sum(what[2]["violation"] for x in envs for kind, *what in x.diary if kind == "step")
     assert 4 <= crashes <= 5  # both may crash in the same step
     assert (tmp_path / "shield").exists()
+
+
+@pytest.mark.parametrize("crashing", [0, 1])
+def test_a_spent_budget_keeps_the_episodes_under_way(crashing: int, monkeypatch: Any) -> None:
+    saved: list[Any] = []
+    monkeypatch.setattr(
+        advice.Shield, "save", lambda shield, path: saved.append(shield.snapshot()[0])
+    )
+    env, envs = make(AutoresetMode.NEXT_STEP, max_violations=1, save_path="shield")
+    env.reset(seed=0)
+    actions = np.zeros((2, 2), np.float32)
+    actions[crashing, 1] = 1
+    while not env.budget_spent:
+        env.step(actions)
+    assert len(saved) == 1
+    assert env.watch.episodes == 2
+    for kind, pairs in zip(("safe", "unsafe"), expected_features(envs), strict=True):
+        assert {tuple(row) for row in saved[0][f"store.{kind}.features"].tolist()} == pairs
+
+
+def test_it_has_the_wrappers_names(fitted: str, tmp_path: Any) -> None:
+    env, _ = make(AutoresetMode.NEXT_STEP, shield=fitted, max_violations=1000)
+    rated: list[Any] = []
+    env.rate_actions = lambda obs, actions: rated.append(actions) or actions[:, 0]
+    shields = walk(env, AutoresetMode.NEXT_STEP, 200)
+    assert env.interventions == sum(shield["intervened"].sum() for shield in shields) > 0
+    assert rated
+    assert (env.violations, env.budget_spent) == (env.watch.violations, False)
+    env.save(tmp_path / "again")
+    assert advice.Shield.load(tmp_path / "again").armed
+
+
+def test_whole_numbers_do_not_cut_the_executed_action(fitted: str) -> None:
+    env, envs = make(AutoresetMode.SAME_STEP, shield=fitted)
+    env.reset(seed=0)
+    shields = [env.step([[0, 1], [0, -1]])[-1]["shield"] for _ in range(30)]
+    assert env.interventions > 0
+    for place, inner in enumerate(envs):
+        received = [what[1] for kind, *what in inner.diary if kind == "step"]
+        np.testing.assert_array_equal([x["executed"][place] for x in shields], received)
+
+
+class Unmasked(SyncVectorEnv):
+    """Says everything about all environments, and so needs no masks."""
+
+    def step(self, actions: Any) -> Any:
+        *rest, infos = super().step(actions)
+        return *rest, {key: values for key, values in infos.items() if key[0] != "_"}
+
+
+def test_infos_without_masks_are_read() -> None:
+    env = ShieldedVectorEnv(Unmasked([Corridor] * 2))
+    walk(env, AutoresetMode.NEXT_STEP, 100)
+    assert env.violations > 0
+
+
+def test_the_info_of_one_environment() -> None:
+    yes = np.array([False, True])
+    inner = {"violation": yes, "cost": yes * 0.2, "_cost": yes}
+    infos = {"end": inner, "_end": yes, "two": inner, "time": 0.3, "_own": [1, 2], "_": yes}
+    first = {"violation": False}
+    second = {"violation": True, "cost": 0.2}
+    assert row_of(infos, 0) == {"two": first, "time": 0.3, "_own": 1, "_": False}
+    assert row_of(infos, 1) == {"end": second, "two": second, "time": 0.3, "_own": 2, "_": True}
 
 
 def test_stepping_before_a_reset_is_refused() -> None:

@@ -342,12 +342,13 @@ def test_an_environment_that_reuses_its_arrays() -> None:
             action[:] = 7  # and scribbles over what it was given
             return self.buffer, *rest
 
-    scribbled = ShieldedEnv(Reusing(), config=QUICK)
-    run(scribbled, 30)
-    tidy = ShieldedEnv(Corridor(), config=QUICK)
-    run(tidy, 30)
-    ours, theirs = (env.shield.snapshot()[0] for env in (scribbled, tidy))
-    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    scribbled, tidy = (ShieldedEnv(env(), config=QUICK) for env in (Reusing, Corridor))
+    for seed in (0, 1):  # watching, then guarding
+        infos = [run(env, 30, seed) for env in (scribbled, tidy)]
+        assert str(infos[0]) == str(infos[1])
+        ours, theirs = (env.shield.snapshot()[0] for env in (scribbled, tidy))
+        assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    assert tidy.interventions > 0
 
 
 def test_it_passes_gymnasiums_own_check() -> None:

@@ -65,8 +65,16 @@ class Raises(Trouble):
 
 
 class SixValues(Corridor):
+    """Says its cost as Safety Gymnasium does."""
+
     def step(self, action: Any) -> Any:
-        return (*super().step(action), 0.0)
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, info.pop("cost"), terminated, truncated, info
+
+
+class FourValues(Corridor):
+    def step(self, action: Any) -> Any:
+        return super().step(action)[:4]
 
 
 class Shaped(Corridor):
@@ -191,9 +199,14 @@ def test_settings_of_another_version_name_their_file(tmp_path: Path) -> None:
         folder.read_config()
 
 
-def test_a_step_of_six_values_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="episode 1, step 1: the environment raised ValueError"):
-        train(on(SixValues), tmp_path)
+def test_a_step_of_six_values_is_taken_and_one_of_four_is_named(tmp_path: Path) -> None:
+    six, five = tmp_path / "six", tmp_path / "five"
+    train(on(SixValues), six)
+    train(on(Corridor), five)
+    assert_same_run(six, five)
+    assert len(evaluate(RunFolder(six), 2)) == 2
+    with pytest.raises(RunError, match=r"episode 1, step 1: .* five or six values, found 4"):
+        train(on(FourValues), tmp_path / "four")
 
 
 def test_networks_that_diverge_are_not_the_environments_fault(tmp_path: Path) -> None:

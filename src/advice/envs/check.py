@@ -125,8 +125,11 @@ def _check_spaces(env: gymnasium.Env[Any, Any]) -> Finding:
 def _check_api(make_env: Callable[[], gymnasium.Env[Any, Any]], values: int) -> list[Finding]:
     """Gymnasium's own checker, its warnings as findings."""
     if values == 6:
-        advice = "wrap it: advice.envs.adapters.adapt_safety_gymnasium(env) returns five values"
-        return [Finding("API", "error", "step() returns 6 values", advice)]
+        advice = (
+            "a shield takes that; for other libraries wrap it: "
+            "advice.envs.adapters.adapt_safety_gymnasium(env) returns five values"
+        )
+        return [Finding("API", "warning", "step() returns 6 values", advice)]
     from gymnasium.utils.env_checker import check_env as gymnasium_check
 
     env = make_env()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_wrapper
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
 
 from advice.config import ShieldConfig
 from advice.integrations.watch import Features, OutcomeRule, Watch
-from advice.types import AdviceError, Array, RateActions
+from advice.types import AdviceError, Array, RateActions, SettingError
 
 LearnFrom: TypeAlias = Literal["executed", "proposed"]
 
@@ -42,10 +42,17 @@ def shield(
     executed action with its own log-probability, or the proposal if ``on_policy_learns`` says so.
 
     ``model.learn``, callbacks, ``model.save`` and ``load`` work as before; ``model.shield`` is the
-    shield, to be saved by itself. When ``max_violations`` is spent ``learn`` returns as if a
-    callback had stopped it, and another call raises :class:`advice.types.BudgetSpentError`. The
-    other settings are those of :class:`advice.ShieldedEnv`.
+    shield, to be saved by itself. The environment that was given is left as it is: only ``learn``
+    is guarded. When ``max_violations`` is spent ``learn`` returns as if a callback had stopped it,
+    and another call raises :class:`advice.types.BudgetSpentError`. The shield is also saved to
+    ``save_path`` whenever ``learn`` returns. The other settings are those of
+    :class:`advice.ShieldedEnv`.
     """
+    if on_policy_learns not in get_args(LearnFrom):
+        raise SettingError(
+            f"on_policy_learns: expected one of {', '.join(get_args(LearnFrom))}, "
+            f"found {on_policy_learns!r}"
+        )
     if not isinstance(model, OffPolicyAlgorithm | OnPolicyAlgorithm):
         raise TypeError(f"model: expected one of Stable-Baselines3's, found {type(model).__name__}")
     if isinstance(model, ShieldedModel):
@@ -89,15 +96,19 @@ class ShieldedModel(BaseAlgorithm):
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Change the environment; the shield comes along and sees it from a reset on."""
-        super().set_env(env, force_reset)
+        super().set_env(env.venv if isinstance(env, GuardedVecEnv) else env, force_reset)
         self._last_obs = None
-        if unwrap_vec_wrapper(self.env, GuardedVecEnv) is not None:
-            return
-        normalised = self._vec_normalize_env
-        if normalised is None:
-            self.env = GuardedVecEnv(self.env, self.watch)
-        else:  # beneath it, the meaning of an observation does not drift
-            normalised.venv = GuardedVecEnv(normalised.venv, self.watch)
+        self.env = GuardedVecEnv(self.env, self.watch)
+
+    def get_env(self) -> Any:
+        """The environment as it was given, without the guard."""
+        return self.env.venv
+
+    @classmethod
+    def load(cls, *args: Any, **kwargs: Any) -> Any:
+        """A bare model of the class that was shielded: the shield is a file of its own."""
+        bare: Any = cls.__bases__[-1]
+        return bare.load(*args, **kwargs)
 
     def _init_callback(self, callback: Any, progress_bar: bool = False) -> BaseCallback:
         theirs = callback if isinstance(callback, list) else [callback] if callback else []
@@ -126,11 +137,15 @@ class ShieldedModel(BaseAlgorithm):
 
 
 class GuardedVecEnv(VecEnvWrapper):
-    """Guards the actions of all environments and tells ``infos[i]["shield"]`` about it."""
+    """Guards the actions of all environments and tells ``infos[i]["shield"]`` about it.
+
+    The shield sees what a VecNormalize is told, not what it says: there the meaning of an
+    observation does not drift.
+    """
 
     def __init__(self, venv: VecEnv, watch: Watch) -> None:
         super().__init__(venv)
-        self._watch = watch
+        self._watch, self._normalised = watch, unwrap_vec_normalize(venv)
         self._obs: list[Any] = []
         self._seen: list[Array] = []
 
@@ -139,22 +154,38 @@ class GuardedVecEnv(VecEnvWrapper):
         for place in range(self.num_envs):
             self._watch.end_episode(place)
         obs = self.venv.reset()
-        self._see(obs)
+        self._see(obs if self._normalised is None else self._normalised.get_original_obs())
         return obs
 
     def step_async(self, actions: Array) -> None:
         self._watch.check_budget()
-        proposed = np.array(actions)
-        verdicts = self._watch.guard_many(self._seen, self._obs, list(proposed))
-        self._reports = [self._watch.report(*pair) for pair in zip(verdicts, proposed, strict=True)]
-        self._executed = proposed.copy()
-        for place, verdict in enumerate(verdicts):
-            if verdict.intervened:
-                self._executed[place] = verdict.action
+        self._executed, self._reports = self._watch.decide(
+            self._seen, self._obs, np.array(actions), range(self.num_envs)
+        )
         self.venv.step_async(self._executed.copy())
 
     def step_wait(self) -> Any:
-        obs, rewards, dones, infos = self.venv.step_wait()
+        told, (obs, rewards, dones, infos) = self._step_both()
+        self._record(*told)
+        for info, report in zip(infos, self._reports, strict=True):
+            info["shield"] = report
+        return obs, rewards, dones, infos
+
+    def _step_both(self) -> tuple[Any, Any]:
+        """The step as a VecNormalize is told it and as the agent is; without one, the same."""
+        if self._normalised is None:
+            said = self.venv.step_wait()
+            return said, said
+        # An episode's last observation is nowhere else: VecNormalize only gives it clipped.
+        listener = _Listener(self._normalised.venv)
+        self._normalised.venv = listener
+        try:
+            said = self.venv.step_wait()
+        finally:
+            self._normalised.venv = listener.venv
+        return listener.told, said
+
+    def _record(self, obs: Any, rewards: Any, dones: Any, infos: Any) -> None:
         rows = _rows(obs, self.num_envs)
         for place, info in enumerate(infos):
             cut = bool(info.get("TimeLimit.truncated", False))
@@ -168,17 +199,27 @@ class GuardedVecEnv(VecEnvWrapper):
                 cut,
                 info,
             )
-            info["shield"] = self._reports[place]
+        self._watch.stop_if_spent()
         self._see(obs)
-        return obs, rewards, dones, infos
-
-    def close(self) -> None:
-        self._watch.save()
-        super().close()
 
     def _see(self, obs: Any) -> None:
         self._obs = _rows(obs, self.num_envs)
         self._seen = [self._watch.look(row) for row in self._obs]
+
+
+class _Listener:
+    """Stands beneath a VecNormalize for one step and keeps what it is told."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        self.venv = venv
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.venv, name)
+
+    def step_wait(self) -> Any:
+        obs, rewards, dones, infos = self.venv.step_wait()
+        self.told = obs, rewards, dones, [dict(info) for info in infos]
+        return obs, rewards, dones, infos
 
 
 class _ShieldCallback(BaseCallback):
@@ -226,6 +267,9 @@ class _ShieldCallback(BaseCallback):
         buffer.actions[where] = actions
         buffer.log_probs[where] = log_probs.cpu().numpy()
 
+    def _on_training_end(self) -> None:
+        self.model.watch.save()
+
 
 def _critic_of(model: Any) -> RateActions | None:
     """How the model's critic rates actions in a (not normalised) observation, if it can."""
@@ -245,7 +289,9 @@ def _critic_of(model: Any) -> RateActions | None:
         return np.asarray(values[actions])
 
     def rate_with_critic(obs: Any, actions: Array) -> Array:
-        scaled = torch.as_tensor(model.policy.scale_action(actions), device=model.device)
+        scaled = torch.as_tensor(
+            model.policy.scale_action(actions), dtype=torch.float32, device=model.device
+        )
         with torch.no_grad():
             seen = prepared(obs, len(actions))
             if isinstance(model, SAC):  # believes the most sceptical of its critics

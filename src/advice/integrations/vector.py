@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Unpack
 
 import gymnasium as gym
@@ -11,11 +10,11 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from advice.integrations.watch import Options, Watch, row_of
-from advice.types import Array, Verdict
+from advice.integrations.watch import Options, Watch, Watched, row_of
+from advice.types import Array
 
 
-class ShieldedVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
+class ShieldedVectorEnv(Watched, VectorWrapper[Any, Any, Any, Any, Any]):
     """:class:`advice.ShieldedEnv` for SyncVectorEnv and AsyncVectorEnv: all share one shield.
 
     Takes the same settings. Every autoreset mode is understood: the step that only resets an
@@ -39,15 +38,6 @@ class ShieldedVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         self._seen: list[Array] = []
         self._resetting: NDArray[np.bool_] = np.zeros(env.num_envs, bool)
 
-    @property
-    def shield(self) -> Any:
-        """The shield that all environments share."""
-        return self.watch.shield
-
-    def save(self, path: Path | str) -> None:
-        """Write the shield to a file that ``shield=path`` and ``Shield.load`` read."""
-        self.shield.save(path)
-
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -67,19 +57,10 @@ class ShieldedVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         self.watch.check_budget()
         if not self._seen:
             raise gym.error.ResetNeeded("no episode has begun: call reset first")
-        proposed = np.array(actions)
-        live = [i for i, resetting in enumerate(self._resetting) if not resetting]
-        verdicts = [Verdict(action, False, 0, False) for action in proposed]
-        guarded = self.watch.guard_many(
-            [self._seen[i] for i in live], [self._obs[i] for i in live], [proposed[i] for i in live]
-        )
-        for place, verdict in zip(live, guarded, strict=True):
-            verdicts[place] = verdict
-        executed = proposed.copy()
-        for place, verdict in enumerate(verdicts):
-            if verdict.intervened:
-                executed[place] = verdict.action
-        said = {"_shield": ~self._resetting, "shield": self._reports(verdicts, proposed)}
+        live = np.flatnonzero(~self._resetting).tolist()
+        executed, reports = self.watch.decide(self._seen, self._obs, np.array(actions), live)
+        shield = {key: np.stack([report[key] for report in reports]) for key in reports[0]}
+        said = {"_shield": ~self._resetting, "shield": shield}
         obs, rewards, terminated, truncated, infos = self.env.step(executed.copy())
 
         ended = np.asarray(terminated) | np.asarray(truncated)
@@ -98,6 +79,7 @@ class ShieldedVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 bool(truncated[place]),
                 row_of(info, place),
             )
+        self.watch.stop_if_spent()
         if self._mode == "NextStep":
             self._resetting = ended
         self._remember(obs)
@@ -111,9 +93,3 @@ class ShieldedVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     def _remember(self, obs: Any) -> None:
         self._obs = list(iterate(self.env.observation_space, obs))
         self._seen = [self.watch.look(row) for row in self._obs]
-
-    def _reports(self, verdicts: list[Verdict], proposed: Array) -> dict[str, Array]:
-        """One dictionary of arrays, a row per environment."""
-        pairs = zip(verdicts, proposed, strict=True)
-        reports = [self.watch.report(verdict, action) for verdict, action in pairs]
-        return {key: np.stack([report[key] for report in reports]) for key in reports[0]}

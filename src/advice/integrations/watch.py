@@ -111,32 +111,29 @@ class Watch:
         self.interventions += verdict.intervened
         return verdict
 
-    def guard_many(
-        self, seen: Sequence[Array], obs: Sequence[Any], actions: Sequence[Any]
-    ) -> list[Verdict]:
-        """:meth:`guard` for several environments at once."""
-        batched = self._features is None or self.rate_actions is None
-        if not (
-            self.shield.armed and len(seen) and batched and hasattr(self.shield, "guard_batch")
-        ):
-            return [self.guard(*row) for row in zip(seen, obs, actions, strict=True)]
-        verdicts: list[Verdict] = self.shield.guard_batch(
-            np.stack(seen), np.stack(actions), self.rate_actions
-        )
-        self.interventions += sum(verdict.intervened for verdict in verdicts)
-        return verdicts
-
     def report(self, verdict: Verdict, proposed: Any) -> dict[str, Any]:
-        """What a step's ``info["shield"]`` says."""
+        """What a step's ``info["shield"]`` says, whatever becomes of the action's own array."""
+        executed = verdict.action if verdict.intervened else proposed
         return {
-            "proposed": proposed,
-            "executed": verdict.action if verdict.intervened else proposed,
+            "proposed": copy.copy(proposed),
+            "executed": copy.copy(executed),
             "intervened": verdict.intervened,
             "safe_neighbours": verdict.safe_neighbours,
             "no_safe_action": verdict.no_safe_action,
             "penalty": self.penalty if verdict.intervened else 0.0,
             "armed": self.shield.armed,
         }
+
+    def decide(
+        self, seen: Sequence[Array], obs: Sequence[Any], proposed: Array, live: Sequence[int]
+    ) -> tuple[Array, list[dict[str, Any]]]:
+        """What all environments execute and their ``info["shield"]``; only ``live`` are guarded."""
+        verdicts = [Verdict(action, False, 0, False) for action in proposed]
+        rows = [(seen[place], obs[place], proposed[place]) for place in live]
+        for place, verdict in zip(live, self._guard_many(rows), strict=True):
+            verdicts[place] = verdict
+        reports = [self.report(*pair) for pair in zip(verdicts, proposed, strict=True)]
+        return np.stack([report["executed"] for report in reports]), reports
 
     # -- after a step --------------------------------------------------------------------------
 
@@ -165,9 +162,14 @@ class Watch:
         if (signals.violation or signals.cost > 0) and not self._violated[place]:
             self._violated[place] = True
             self.violations += 1
-        if terminated or truncated or self.budget_spent:
+        if terminated or truncated:
             self.end_episode(place)
+
+    def stop_if_spent(self) -> None:
+        """Once all environments have stepped: a spent budget ends every episode and saves."""
         if self.budget_spent:
+            for place in range(len(self._labels)):
+                self.end_episode(place)
             self.save()
 
     def end_episode(self, place: int) -> None:
@@ -194,6 +196,18 @@ class Watch:
 
     # -- helpers -------------------------------------------------------------------------------
 
+    def _guard_many(self, rows: Sequence[tuple[Array, Any, Any]]) -> list[Verdict]:
+        """:meth:`guard` for several environments, at once where that gives the same."""
+        batched = self._features is None or self.rate_actions is None
+        if not (self.shield.armed and rows and batched and hasattr(self.shield, "guard_batch")):
+            return [self.guard(*row) for row in rows]
+        seen, _, actions = zip(*rows, strict=True)
+        verdicts: list[Verdict] = self.shield.guard_batch(
+            np.stack(seen), np.stack(actions), self.rate_actions
+        )
+        self.interventions += sum(verdict.intervened for verdict in verdicts)
+        return verdicts
+
     def _rate(self, obs: Any) -> RateActions | None:
         """The agent rates its own kind of observation, not the features made from it."""
         rate = self.rate_actions
@@ -217,14 +231,62 @@ class Watch:
             self.save()
 
 
+class Watched:
+    """The names that :class:`advice.ShieldedEnv` and its relatives share."""
+
+    watch: Watch
+
+    @property
+    def shield(self) -> Any:
+        """The shield itself: ``armed``, ``k``, ``audit()``, ``explain(...)`` and the rest."""
+        return self.watch.shield
+
+    @property
+    def rate_actions(self) -> RateActions | None:
+        """The agent's opinion of actions, if it has one."""
+        return self.watch.rate_actions
+
+    @rate_actions.setter
+    def rate_actions(self, rate: RateActions | None) -> None:
+        self.watch.rate_actions = rate
+
+    @property
+    def violations(self) -> int:
+        """Episodes with a violation so far."""
+        return self.watch.violations
+
+    @property
+    def interventions(self) -> int:
+        """Steps on which another action than the proposed one was executed."""
+        return self.watch.interventions
+
+    @property
+    def budget_spent(self) -> bool:
+        """True once there have been ``max_violations``."""
+        return self.watch.budget_spent
+
+    def save(self, path: Path | str) -> None:
+        """Write the shield to a file that ``shield=path`` and ``Shield.load`` read."""
+        self.shield.save(path)
+
+
 def row_of(infos: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """The info of one environment, from the dictionary of arrays of a Gymnasium vector."""
+    """The info of one environment, from the dictionary of arrays of a Gymnasium vector.
+
+    The mask ``_key`` says where ``key`` holds something; without a mask it does so everywhere.
+    """
     info: dict[str, Any] = {}
     for key, values in infos.items():
         mask = infos.get(f"_{key}")
-        if mask is None or not mask[place]:
+        if (key.startswith("_") and key[1:] in infos) or (mask is not None and not mask[place]):
             continue  # a mask itself, or nothing said about this environment
-        info[key] = row_of(values, place) if isinstance(values, dict) else values[place]
+        if isinstance(values, Mapping):
+            info[key] = row_of(values, place)
+            continue
+        try:
+            info[key] = values[place]
+        except (TypeError, IndexError):  # said once, about all of them
+            info[key] = values
     return info
 
 

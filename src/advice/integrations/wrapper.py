@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from advice.config import ShieldConfig
-from advice.integrations.watch import Features, OutcomeRule, Watch
+from advice.integrations.watch import Features, OutcomeRule, Watch, Watched
+from advice.shields.signals import five_values
 from advice.types import Array, RateActions
 
 
-class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+class ShieldedEnv(Watched, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Watches, fits its shield by itself, then guards every action: for any agent.
 
     For ``config.construction_episodes`` episodes it only watches. Then it fits the shield (during
@@ -82,39 +82,6 @@ class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         self._obs: Any = None
         self._seen: Array | None = None
 
-    @property
-    def shield(self) -> Any:
-        """The shield itself: ``armed``, ``k``, ``audit()``, ``explain(...)`` and the rest."""
-        return self.watch.shield
-
-    @property
-    def rate_actions(self) -> RateActions | None:
-        """The agent's opinion of actions, if it has one."""
-        return self.watch.rate_actions
-
-    @rate_actions.setter
-    def rate_actions(self, rate: RateActions | None) -> None:
-        self.watch.rate_actions = rate
-
-    @property
-    def violations(self) -> int:
-        """Episodes with a violation so far."""
-        return self.watch.violations
-
-    @property
-    def interventions(self) -> int:
-        """Steps on which another action than the proposed one was executed."""
-        return self.watch.interventions
-
-    @property
-    def budget_spent(self) -> bool:
-        """True once there have been ``max_violations``."""
-        return self.watch.budget_spent
-
-    def save(self, path: Path | str) -> None:
-        """Write the shield to a file that ``shield=path`` and ``Shield.load`` read."""
-        self.shield.save(path)
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -130,11 +97,11 @@ class ShieldedEnv(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorAr
         self.watch.check_budget()
         if self._seen is None:
             raise gym.error.ResetNeeded("the episode is over or has not begun: call reset first")
-        proposed = copy.copy(action)
         verdict = self.watch.guard(self._seen, self._obs, action)
-        report = self.watch.report(verdict, proposed)
+        report = self.watch.report(verdict, action)
         obs, reward, terminated, truncated, info = five_values(self.env.step(verdict.action))
         self.watch.step(0, self._seen, report["executed"], obs, reward, terminated, truncated, info)
+        self.watch.stop_if_spent()
         truncated = truncated or (self.budget_spent and not terminated)
         ended = terminated or truncated
         self._obs, self._seen = obs, None if ended else self.watch.look(obs)
@@ -158,13 +125,3 @@ class CostInInfo(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         return five_values(self.env.step(action))
-
-
-def five_values(values: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-    """(obs, reward[, cost], terminated, truncated, info) with the cost, if there, in ``info``."""
-    if len(values) == 5:
-        return tuple(values)
-    if len(values) != 6:
-        raise ValueError(f"step: expected five or six values, found {len(values)}")
-    obs, reward, cost, terminated, truncated, info = values
-    return obs, reward, terminated, truncated, {**info, "cost": cost}

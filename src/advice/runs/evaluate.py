@@ -15,7 +15,7 @@ from advice.runs.loop import episode_seed, make_environment
 from advice.runs.methods import build
 from advice.runs.records import RunFolder
 from advice.shields.shield import NoShield, PostShield
-from advice.shields.signals import read_signals
+from advice.shields.signals import five_values, read_signals
 from advice.types import AdviceError, Array, Verdict
 
 FRESH = 2**31
@@ -97,7 +97,7 @@ def play(
             verdict = shield.guard(obs, proposed, agent.rate_actions)
         else:
             verdict = Verdict(proposed, False, 0, False)
-        obs, reward, terminated, truncated, info = env.step(verdict.action)
+        obs, reward, terminated, truncated, info = five_values(env.step(verdict.action))
         signals = read_signals(info, terminated, truncated)
         ended = terminated or truncated
         steps += 1

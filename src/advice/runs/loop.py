@@ -27,7 +27,7 @@ from advice.shields.advice import Shield
 from advice.shields.autoencoder import FitProgress
 from advice.shields.labels import EpisodeLabels
 from advice.shields.shield import PostShield
-from advice.shields.signals import read_signals
+from advice.shields.signals import five_values, read_signals
 from advice.types import AdviceError, Array, EpisodeRecord, OneClassError, Transition, Verdict
 
 ENDLESS = 100_000
@@ -234,7 +234,9 @@ class _Run:
             else:
                 verdict = Verdict(proposed, False, 0, False)
             with self._naming_the_place(number, steps + 1):
-                next_obs, reward, terminated, truncated, info = env.step(verdict.action)
+                next_obs, reward, terminated, truncated, info = five_values(
+                    env.step(verdict.action)
+                )
                 next_obs, reward = np.array(next_obs), float(reward)  # it may reuse its array
                 signals = read_signals(info, terminated, truncated)
             ended = terminated or truncated

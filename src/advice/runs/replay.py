@@ -14,7 +14,7 @@ import numpy as np
 
 from advice.runs.loop import episode_seed, make_environment
 from advice.runs.records import RunFolder, read_actions
-from advice.shields.signals import read_signals
+from advice.shields.signals import five_values, read_signals
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
 Choice = Literal["worst", "first-violation", "last"]
@@ -138,7 +138,7 @@ def counterfactuals(folder: RunFolder, episode: int, horizon: int = 10) -> list[
                 other.reset(seed=0)  # wrappers count steps of their own
                 other.unwrapped.set_state(inner.get_state())
                 vetoed.append((step, _steps_to_harm(other, wanted, horizon)))
-            _, _, terminated, truncated, info = env.step(_as_action(env, action))
+            _, _, terminated, truncated, info = five_values(env.step(_as_action(env, action)))
             harmful.append(_harm(info, terminated, truncated))
     finally:
         env.close()
@@ -176,7 +176,7 @@ def _simulate(env: Any, folder: RunFolder, episode: int) -> Replay:
     observations, poses = [obs], [getattr(inner, "car_pose", None)]
     rewards, signals = [], []
     for action in executed:
-        obs, reward, terminated, truncated, info = env.step(_as_action(env, action))
+        obs, reward, terminated, truncated, info = five_values(env.step(_as_action(env, action)))
         observations.append(obs)
         poses.append(getattr(inner, "car_pose", None))
         rewards.append(float(reward))
@@ -231,7 +231,7 @@ def _sizes(task: Any) -> dict[str, float]:
 
 def _steps_to_harm(env: Any, action: Array, horizon: int) -> int:
     for step in range(1, horizon + 1):
-        _, _, terminated, truncated, info = env.step(_as_action(env, action))
+        _, _, terminated, truncated, info = five_values(env.step(_as_action(env, action)))
         if _harm(info, terminated, truncated):
             return step
         if terminated or truncated:

@@ -19,6 +19,16 @@ class Signals(NamedTuple):
     success: bool
 
 
+def five_values(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    """(obs, reward[, cost], terminated, truncated, info) with the cost, if there, in ``info``."""
+    if len(step) == 5:
+        return step
+    if len(step) != 6:
+        raise ValueError(f"step: expected five or six values, found {len(step)}")
+    obs, reward, cost, terminated, truncated, info = step
+    return obs, reward, terminated, truncated, {**info, "cost": cost}
+
+
 def read_signals(info: Mapping[str, Any], terminated: bool, truncated: bool) -> Signals:
     """Facts from ``info``: "violation" or "cost" say unsafe, "success" or a clean end say safe."""
     cost = info.get("cost")
