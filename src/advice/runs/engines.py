@@ -64,8 +64,9 @@ def run_local(
         while running or (waiting and not signals):
             if len(signals) > asked:
                 asked = len(signals)
+                number = signal.SIGTERM if asked == 1 else signal.SIGKILL
                 for worker in running:
-                    worker.process.terminate() if asked == 1 else worker.process.kill()
+                    worker.process.send_signal(number)
             if not signals:
                 lost = {cell.folder.path for cell in failed}
                 for cell in [cell for cell in waiting if cell.after in lost]:

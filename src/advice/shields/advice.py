@@ -16,10 +16,10 @@ from advice import config as configs
 from advice.config import ShieldConfig
 from advice.files import read_arrays, write_arrays
 from advice.shields.cautiousness import Cautiousness
-from advice.shields.encoder import Encoder, EncoderWeights, Floats, scaled
+from advice.shields.encoder import Encoder, Floats, scaled
 from advice.shields.judge import Judge
 from advice.shields.labels import FeatureStore
-from advice.shields.spaces import Space, feature_dtype, read_space, scaling
+from advice.shields.spaces import Space, feature_dtype, powers, read_space, scaling
 from advice.shields.split import held_out_mask
 from advice.types import (
     Array,
@@ -66,7 +66,7 @@ class Shield:
         self.config = ShieldConfig() if config is None else config
         self.observation_space = read_space(observation_space, "observation space", discrete=False)
         self.action_space = read_space(action_space, "action space", discrete=True)
-        if self.config.observation_power > 1 and self._power(self.config).max() == 1:
+        if self.config.observation_power > 1 and self._powers().max() == 1:
             warnings.warn(
                 f"observation_power {self.config.observation_power} has no effect here: it needs "
                 f"observations with bounds, not below 0, found {self.observation_space}",
@@ -149,7 +149,7 @@ class Shield:
         )
         centre, reach = (np.concatenate(x) for x in zip(*parts, strict=True))
         held_out = held_out_mask(safe, episodes, self.config.held_out, rng)
-        power = self._power(self.config)
+        power = self._powers()
         inputs = scaled(features.astype(np.float64), centre, reach, power).astype(np.float32)
         weights, epochs, loss = fit_autoencoder(
             inputs, safe, held_out, centre, reach, self.config, int(rng.integers(2**31)), progress
@@ -290,14 +290,7 @@ class Shield:
             "armed": self.armed,
         }
         if self._judge is not None:
-            weights = self._judge.encoder.weights
-            arrays |= {f"encoder.{name}": x for name, x in weights._asdict().items()}
-            arrays |= {
-                "memory.latent": self._judge.neighbours.points,
-                "memory.safe": self._judge.safe,
-                "memory.serials": self._judge.serials,
-                "held_out": self._held_out,
-            }
+            arrays |= self._judge.snapshot() | {"held_out": self._held_out}
             document["in_tree"] = self._judge.neighbours.in_tree
             document["fitted_until"] = self._fitted_until
             document["summary"] = None if self.summary is None else list(self.summary)
@@ -325,7 +318,9 @@ class Shield:
             # how observations are bent belongs to the encoder and comes with it
             power = document["config"].get("observation_power", 1)
             config = dataclasses.replace(self.config, observation_power=power)
-            judge = self._restored_judge(arrays, int(document["in_tree"]), config)
+            bent = powers(self.observation_space, self.action_space, power)
+            in_tree = int(document["in_tree"])
+            judge = Judge.restored(arrays, bent, self.action_space, self.config, in_tree)
             held_out, fitted_until = arrays["held_out"], int(document["fitted_until"])
             if held_out.ndim != 1 or held_out.dtype != np.int64:
                 raise ValueError(f"held_out: expected serial numbers, found {held_out.dtype}")
@@ -334,30 +329,6 @@ class Shield:
         self._store, self._cautiousness, self._rng, self._judge = store, cautiousness, rng, judge
         self.config = config
         self._held_out, self._fitted_until, self.summary = held_out, fitted_until, summary
-
-    def _restored_judge(
-        self, arrays: dict[str, Array], in_tree: int, config: ShieldConfig
-    ) -> Judge:
-        encoder = Encoder(
-            EncoderWeights(*(arrays[f"encoder.{name}"] for name in EncoderWeights._fields)),
-            self._power(config),
-        )
-        latent, safe = arrays["memory.latent"], arrays["memory.safe"]
-        serials = arrays["memory.serials"]
-        size = self.observation_space.size + self.action_space.size
-        count = len(latent)
-        sensible = (
-            len(encoder.weights.centre) == size
-            and latent.shape == (count, len(encoder.weights.b2))
-            and latent.dtype == np.float64
-            and bool(np.isfinite(latent).all())
-            and (safe.shape, safe.dtype) == ((count,), np.bool_)
-            and (serials.shape, serials.dtype) == ((count,), np.int64)
-            and 0 < in_tree <= count
-        )
-        if not sensible:
-            raise ValueError("the encoder or the memory does not fit the spaces")
-        return Judge(encoder, latent, safe, serials, self.action_space, self.config, in_tree)
 
     # -- helpers -------------------------------------------------------------------------------
 
@@ -368,11 +339,8 @@ class Shield:
             self.config.capacity_per_class,
         )
 
-    def _power(self, config: ShieldConfig) -> NDArray[np.int64]:
-        """Per column of a feature: what observations bounded by 0 are raised to, else 1."""
-        space = self.observation_space
-        observed = np.where(space.bounded & (space.low >= 0), config.observation_power, 1)
-        return np.concatenate([observed, np.ones(self.action_space.size, np.int64)])
+    def _powers(self) -> NDArray[np.int64]:
+        return powers(self.observation_space, self.action_space, self.config.observation_power)
 
     def _new_cautiousness(self) -> Cautiousness:
         c = self.config

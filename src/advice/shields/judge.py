@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
 from advice.shields.candidates import Candidates, checked_ratings
-from advice.shields.encoder import Encoder, Floats
+from advice.shields.encoder import Encoder, EncoderWeights, Floats
 from advice.shields.neighbours import Neighbours
 from advice.shields.spaces import Space
 from advice.types import Array, RateActions, Verdict
@@ -54,6 +54,42 @@ class Judge:
             action_space, low, high, config.candidates_per_dimension, config.candidate_budget
         )
         self._fixed_share = encoder.share(self._flat(self.candidates.fixed), self._split)
+
+    def snapshot(self) -> dict[str, Array]:
+        """Encoder and memory as named arrays; how many points lie in the tree is told apart."""
+        weights = self.encoder.weights._asdict()
+        return {f"encoder.{name}": array for name, array in weights.items()} | {
+            "memory.latent": self.neighbours.points,
+            "memory.safe": self.safe,
+            "memory.serials": self.serials,
+        }
+
+    @classmethod
+    def restored(
+        cls,
+        arrays: dict[str, Array],
+        power: NDArray[np.int64],
+        action_space: Space,
+        config: ShieldConfig,
+        in_tree: int,
+    ) -> Judge:
+        """The judge of a :meth:`snapshot`; ValueError if it does not fit (size,) ``power``."""
+        names = EncoderWeights._fields
+        encoder = Encoder(EncoderWeights(*(arrays[f"encoder.{name}"] for name in names)), power)
+        latent, safe, serials = (arrays[f"memory.{x}"] for x in ("latent", "safe", "serials"))
+        count = len(latent)
+        sensible = (
+            len(encoder.weights.centre) == len(power)
+            and latent.shape == (count, len(encoder.weights.b2))
+            and latent.dtype == np.float64
+            and bool(np.isfinite(latent).all())
+            and (safe.shape, safe.dtype) == ((count,), np.bool_)
+            and (serials.shape, serials.dtype) == ((count,), np.int64)
+            and 0 < in_tree <= count
+        )
+        if not sensible:
+            raise ValueError("the encoder or the memory does not fit the spaces")
+        return cls(encoder, latent, safe, serials, action_space, config, in_tree)
 
     def required(self, k: int) -> int:
         """Safe neighbours needed: K, or the same share while there are fewer than K_max points."""

@@ -188,6 +188,12 @@ def _brief(bounds: NDArray[np.float64]) -> str:
     return f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g}..{values[-1]:g}"
 
 
+def powers(observation: Space, action: Space, power: int) -> NDArray[np.int64]:
+    """Per column of a feature: ``power`` for observations bounded by 0 or more, else 1."""
+    observed = np.where(observation.bounded & (observation.low >= 0), power, 1)
+    return np.concatenate([observed, np.ones(action.size, np.int64)])
+
+
 def scaling(space: Space, columns: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Centre and reach per number of a space, so that ``(x - centre) / reach`` is about -1..1.
 
