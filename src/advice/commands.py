@@ -184,7 +184,6 @@ def run_grid(cells: Sequence[Any], options: Bench) -> int:
     from advice.runs.loop import refuse_other_settings
     from advice.runs.records import RunFolder
 
-    options.out.mkdir(parents=True, exist_ok=True)
     with RunFolder(options.out).locked():
         for cell in cells:
             if options.only_missing:
@@ -237,8 +236,9 @@ def show_plan(cells: Sequence[Any], options: Bench) -> int:
 
 def demo(options: Demo) -> int:
     from advice.config import PRESETS, EnvConfig
-    from advice.demo import demo_cells, demo_rows, draw, film, train_pair
+    from advice.demo import demo_cells, demo_rows, draw, train_pair
     from advice.display import GridDisplay
+    from advice.runs.evaluate import evaluate
 
     if options.episodes <= options.construction_episodes:
         raise AdviceError(
@@ -266,7 +266,7 @@ def demo(options: Demo) -> int:
     draw(cells, options.out / "demo.png")
     say(f"figure: {options.out / 'demo.png'}")
     try:
-        film(cells, options.out / "demo.mp4")
+        evaluate(cells[1].folder, episodes=3, video=options.out / "demo.mp4")
     except AdviceError as error:  # an environment of one's own that draws no pictures
         say(f"no video: {error}")
     else:

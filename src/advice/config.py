@@ -26,14 +26,15 @@ def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
         choices = get_args(_CHOICES.get(str(spec.type)))
         if choices and value not in choices:
             raise SettingError(f"{name}: expected one of {', '.join(choices)}, found {value!r}")
-        optional = default is None and isinstance(value, int)
+        optional = default is None and isinstance(value, int | float)
         if not (optional or isinstance(default, int | float)):
             continue
         whole = optional or isinstance(default, int)
         if isinstance(default, bool) != isinstance(value, bool) or not isinstance(
             value, int if whole else (int, float)
         ):
-            raise SettingError(f"{name}: expected {type(default).__name__}, found {value!r}")
+            kind = int if optional else type(default)
+            raise SettingError(f"{name}: expected {kind.__name__}, found {value!r}")
         low, high = limits.get(name, (1 if whole and not isinstance(value, bool) else 0, math.inf))
         if not low <= value <= high or value == math.inf:
             raise SettingError(f"{name}: expected {low} to {high}, found {value!r}")
@@ -56,7 +57,7 @@ class ShieldConfig:
     k_rule: KRule = "inclusive-down"
     """How K follows the recent violations; fixed leaves it alone."""
     fallback: Fallback = "proposed"
-    """What to do when no candidate is safe: execute the proposal, or the least risky candidate."""
+    """What to do when no candidate is safe: execute the proposal, or the least risky action."""
     intervention_penalty: float = 0.0
     """If above 0, the agent also learns (s, vetoed action, -penalty, s)."""
     candidates_per_dimension: int = 11
@@ -269,7 +270,7 @@ class AgentConfig:
 
 @dataclass(frozen=True)
 class TabularConfig:
-    """The tabular shield; candidates and the cap per episode are those of the ADVICE shield."""
+    """The tabular shield; candidates, cap per episode and penalty are the ADVICE shield's."""
 
     within: bool = False
     """Match what lies within 0.1 of a stored pair in every number, not equal rounded numbers."""

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from advice.config import TrainConfig
+from advice.reports.plots import canvas
+from advice.reports.style import INK, METHODS, method_label
 from advice.runs.engines import run_local
-from advice.runs.evaluate import evaluate
 from advice.runs.grid import Cell, status_of, write_grid
 from advice.runs.records import RunFolder
-from advice.types import AdviceError, EpisodeRecord
+from advice.types import AdviceError
 
 BEFORE_AFTER = ("before the shield", "after")
 
@@ -56,36 +57,25 @@ def demo_rows(cells: list[Cell]) -> list[tuple[str, ...]]:
 
 def draw(cells: list[Cell], path: Path) -> None:
     """Cumulative violations and successes of both methods, with the moment of arming."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    colours = {"ddpg": "#7f7f7f", "advice": "#d1495b"}
-
-    def plot(axis: plt.Axes, title: str, count: Callable[[EpisodeRecord], bool]) -> None:
-        for cell in cells:
-            total = np.cumsum([count(record) for record in cell.folder.read_episodes()])
-            method = cell.config.method
-            axis.plot(np.arange(1, len(total) + 1), total, color=colours[method], label=method)
-        axis.axvline(cells[0].config.shield.construction_episodes, color="black", ls=":", lw=1)
-        axis.set(title=title, xlabel="episode")
-        axis.spines[["top", "right"]].set_visible(False)
-
-    plot(axes[0], "violations so far", lambda record: record.violation)
-    plot(axes[1], "goals reached so far", lambda record: record.success)
-    axes[0].legend(frameon=False)
-    axes[0].annotate(
-        " shield armed",
-        (cells[0].config.shield.construction_episodes, axes[0].get_ylim()[1]),
-        va="top",
-        fontsize=9,
-    )
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-
-
-def film(cells: list[Cell], path: Path) -> None:
-    """Three greedy episodes of the shielded agent."""
-    evaluate(cells[1].folder, episodes=3, video=path)
+    armed = cells[0].config.shield.construction_episodes
+    counted = {"violation": "violations so far", "success": "goals reached so far"}
+    with canvas(1, 2, (10, 4)) as (figure, axes):
+        for axis, (what, title) in zip(axes, counted.items(), strict=True):
+            for cell in cells:
+                records = cell.folder.read_episodes()
+                total = np.cumsum([getattr(record, what) for record in records])
+                method = cell.config.method
+                colour, dash, width = METHODS[method]
+                axis.plot(
+                    range(1, len(total) + 1),
+                    total,
+                    color=colour,
+                    ls=dash,
+                    lw=width,
+                    label=method_label(method),
+                )
+            axis.axvline(armed, color=INK, ls=":", lw=1)
+            axis.set(title=title, xlabel="episode")
+        axes[0].legend()
+        axes[0].annotate(" shield armed", (armed, axes[0].get_ylim()[1]), va="top", fontsize=9)
+        figure.savefig(path, dpi=130, facecolor="white")

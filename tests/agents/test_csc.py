@@ -205,12 +205,12 @@ def test_a_safety_critic_moves_to_another_run() -> None:
     teacher, pupil = make(seed=1), make(seed=2)
     probe = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
     before = pupil.greedy(STATE)
-    assert pupil.adopt_safety(*teacher.snapshot())
+    assert pupil.adopt_safety(teacher.snapshot()[0])
     np.testing.assert_array_equal(
         pupil.rate_danger(STATE, probe), teacher.rate_danger(STATE, probe)
     )
     np.testing.assert_array_equal(pupil.greedy(STATE), before)
-    assert not pupil.adopt_safety({}, {})
+    assert not pupil.adopt_safety({})
     wider = CSC(OBS, ACT, AgentConfig(hidden_size=16), 0)
     with pytest.raises(SpaceMismatchError, match="expected"):
-        pupil.adopt_safety(*wider.snapshot())
+        pupil.adopt_safety(wider.snapshot()[0])

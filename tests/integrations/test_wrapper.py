@@ -15,7 +15,8 @@ from walking import QUICK, run, sideways
 import advice
 from advice.agents.ddpg import DDPG
 from advice.config import AgentConfig, ShieldConfig
-from advice.integrations.wrapper import ShieldedEnv
+from advice.integrations.vector import ShieldedVectorEnv
+from advice.integrations.wrapper import CostInInfo, ShieldedEnv
 from advice.shields.tabular import TabularShield
 from advice.types import BudgetSpentError, SpaceMismatchError, Transition
 from tiny import Corridor
@@ -184,6 +185,12 @@ def test_a_step_of_six_values() -> None:
     infos = run(env, 30)
     assert env.shield.armed
     assert env.violations == sum(info["cost"] > 0 for info in infos) > 0
+    vector = ShieldedVectorEnv(gym.vector.SyncVectorEnv([lambda: CostInInfo(SixValues())] * 2))
+    vector.reset(seed=0)
+    for _ in range(60):
+        vector.step(np.tile(np.float32([0.5, 1.0]), (2, 1)))
+    assert vector.watch.violations > 0
+    vector.close()
 
 
 class NoSignals(Corridor):

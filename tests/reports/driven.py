@@ -31,7 +31,7 @@ def drive(root: Path, method: str = "advice", episodes: int = 20) -> RunFolder:
     folder.write_config(config)
     env = make_environment(config)
     shield = Shield(env.observation_space, env.action_space, config.shield, config.seed)
-    writer = RecordWriter(folder, 2, 0, 0)
+    writer = RecordWriter(folder, env.action_space, 0, 0)
     generator = np.random.default_rng(3)
     total = 0
     for number in range(1, episodes + 1):
@@ -47,8 +47,8 @@ def drive(root: Path, method: str = "advice", episodes: int = 20) -> RunFolder:
             if shield.armed:
                 verdict = shield.guard(obs, proposed)
             seen, reward, terminated, truncated, info = env.step(verdict.action)
-            signals = read_signals(info, terminated, truncated)
-            outcome = label(first=steps == 0, **signals._asdict())
+            signals = read_signals(info, terminated)
+            outcome = label(steps == 0, signals)
             shield.record(obs, verdict.action, outcome)
             writer.step(np.asarray(verdict.action), proposed)
             obs, ended = seen, terminated or truncated

@@ -72,7 +72,7 @@ def test_recorded_actions_replay_the_episode(whole: Path) -> None:
     folder = RunFolder(whole)
     for number in (1, 12):
         record = folder.read_episodes()[number - 1]
-        executed, proposed = read_actions(folder, number, 2)
+        executed, proposed = read_actions(folder, number, Corridor.action_space)
         assert executed.shape == proposed.shape == (record.steps, 2)
         env = Corridor()
         env.reset(seed=episode_seed(0, number))

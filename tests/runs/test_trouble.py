@@ -180,13 +180,13 @@ def test_a_run_that_is_not_over_can_be_replayed(tmp_path: Path) -> None:
     """The actions of an unfinished episode lie behind those of the finished ones."""
     folder = RunFolder(tmp_path)
     train(small("ddpg", episodes=2), folder)
-    whole = read_actions(folder, 2, 2)
+    whole = read_actions(folder, 2, Corridor.action_space)
     with open(folder.actions_file, "ab") as stream:
         np.ones((folder.read_episodes()[-1].total_steps, 4), "<f4").tofile(stream)
-    np.testing.assert_array_equal(read_actions(folder, 2, 2), whole)
+    np.testing.assert_array_equal(read_actions(folder, 2, Corridor.action_space), whole)
     os.truncate(folder.actions_file, 24)
     with pytest.raises(BrokenFileError, match="ends in episode 1"):
-        read_actions(folder, 1, 2)
+        read_actions(folder, 1, Corridor.action_space)
 
 
 def test_settings_of_another_version_name_their_file(tmp_path: Path) -> None:
@@ -368,6 +368,7 @@ def test_a_complete_run_whose_mark_is_lost_is_marked_again(tmp_path: Path) -> No
         (TrainConfig, {"seed": -1}),
         (TrainConfig, {"episodes": -3}),
         (TrainConfig, {"stop_after_violations": 0}),
+        (EnvConfig, {"max_episode_steps": 10.5}),
     ],
 )
 def test_senseless_settings_are_refused(kind: type, setting: dict[str, Any]) -> None:
@@ -380,3 +381,11 @@ def test_a_video_needs_a_videos_name() -> None:
     for name in ("noext", "v.xyz", "."):
         with pytest.raises(AdviceError, match=r"expected a video's name"):
             check_video_name(Path(name))
+
+
+def test_a_task_without_room_says_so_each_time(tmp_path: Path) -> None:
+    """The checkpoint of a run that never reset its task resumes to the same message."""
+    config = TrainConfig(episodes=1, env=EnvConfig(options={"cubes": 60}))
+    for _ in range(2):
+        with pytest.raises(RunError, match="no layout found"):
+            train(config, tmp_path)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advice.config import ShieldConfig
 from advice.shields.cautiousness import Cautiousness, update_k
 
 RULES = ("inclusive-down", "printed", "released", "fixed")
@@ -42,7 +43,7 @@ def test_a_trace_by_hand():
     A crash: mu_r = 0.5 > 0.1 + 0.3, up. Next: the same, up. Then mu_r = 0: 0.1 - 0.3 < 0, so K
     stays until the crash leaves the distant window; then mu_r = 0 = mu_d - sigma_d, down.
     """
-    cautiousness = Cautiousness(3, 5, 2, 10, "inclusive-down")
+    cautiousness = Cautiousness(ShieldConfig(k=3, recent_window=2, distant_window=10))
     trace = []
     for violated in [0] * 10 + [1] + [0] * 12:
         cautiousness.end_episode(bool(violated), armed=True)
@@ -61,7 +62,7 @@ def test_going_down_never_raises_k():
 
 
 def test_watching_fills_the_windows_but_leaves_k():
-    cautiousness = Cautiousness(4, 5, 2, 10, "inclusive-down")
+    cautiousness = Cautiousness(ShieldConfig(recent_window=2, distant_window=10))
     for _ in range(9):
         cautiousness.end_episode(False, armed=False)
     cautiousness.end_episode(True, armed=False)
@@ -72,9 +73,10 @@ def test_watching_fills_the_windows_but_leaves_k():
 
 def changes(rule: str, windows: tuple[int, int], rate: float, runs: int) -> float:
     rng = np.random.default_rng(0)
+    config = ShieldConfig(recent_window=windows[0], distant_window=windows[1], k_rule=rule)
     total = 0
     for _ in range(runs):
-        cautiousness = Cautiousness(4, 5, *windows, rule)
+        cautiousness = Cautiousness(config)
         for z in rng.random(windows[1]) < rate:
             cautiousness.end_episode(bool(z), armed=False)
         before = cautiousness.k

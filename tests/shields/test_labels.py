@@ -23,8 +23,7 @@ from advice.types import Outcome
     ],
 )
 def test_label_follows_the_rule(first, violation, cost, success, expected):
-    for ending in ((False, False), (True, False), (False, True)):
-        assert label(first, *ending, violation, cost, success) is expected
+    assert label(first, Signals(violation, cost, success)) is expected
 
 
 def store(capacity: int = 5) -> FeatureStore:
@@ -44,7 +43,7 @@ def test_store_keeps_both_classes_in_order_of_arrival_and_forgets_the_inconclusi
 
 
 def test_only_the_first_unsafe_steps_of_an_episode_count():
-    labels, unsafe = EpisodeLabels(3), Signals(False, False, False, 0.2, False)
+    labels, unsafe = EpisodeLabels(3), Signals(False, 0.2, False)
     outcomes = [labels.next(unsafe) for _ in range(5)]
     assert outcomes == [Outcome.UNSAFE] * 3 + [Outcome.INCONCLUSIVE] * 2
     assert labels.next(unsafe._replace(cost=0.0, success=True)) == Outcome.SAFE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -36,7 +36,8 @@ class Agent(ABC):
         self.obs_size, self.action_size = obs_size, len(low)
         self._middle = (high + low) / 2
         self._half = np.where(high > low, (high - low) / 2, np.float32(1))  # one value only: no 0/0
-        self._low, self._high, self._action_shape = low, high, action_space.shape
+        self._low, self._high = low, high
+        self._action_shape, self._action_dtype = action_space.shape, action_space.dtype
         self.rng = np.random.default_rng([seed, 1])
         self.replay = Replay(config.replay_capacity, obs_size, self.action_size)
         self.noise = OrnsteinUhlenbeck(
@@ -107,31 +108,28 @@ class Agent(ABC):
         if self.price:
             self.multiplier = ascend(self.multiplier, cost, self.price)
 
-    def adopt_safety(self, arrays: dict[str, Array], document: dict[str, Any]) -> bool:
+    def adopt_safety(self, arrays: dict[str, Array]) -> bool:
         """Take over what a snapshot knows about safety; False if this agent keeps no such thing."""
         return False
 
     # ---- checkpoints
 
-    SCALARS: ClassVar[tuple[str, ...]] = ("multiplier",)
-    """Attributes that a snapshot keeps besides networks, noise and generator."""
-
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Everything but the replay, as named arrays and a JSON document."""
         leaves = jax.tree_util.tree_flatten_with_path(self.state)[0]
         arrays = {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in leaves}
-        document = {name: getattr(self, name) for name in self.SCALARS}
-        document["noise"] = self.noise.value.tolist()
-        document["generator"] = self.rng.bit_generator.state
-        return arrays, document
+        return arrays, {
+            "multiplier": self.multiplier,
+            "noise": self.noise.value.tolist(),
+            "generator": self.rng.bit_generator.state,
+        }
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
         """Continue exactly where :meth:`snapshot` was taken (the replay is restored apart)."""
         leaves, tree = jax.tree_util.tree_flatten_with_path(self.state)
         fresh = [jax.numpy.asarray(arrays[jax.tree_util.keystr(path)]) for path, _ in leaves]
         self.state = jax.tree_util.tree_unflatten(tree, fresh)
-        for name in self.SCALARS:
-            setattr(self, name, document[name])
+        self.multiplier = document["multiplier"]
         self.noise.value = np.array(document["noise"])
         self.rng.bit_generator.state = document["generator"]
         self._copies = {}
@@ -151,7 +149,8 @@ class Agent(ABC):
 
     def _outside(self, action: Array) -> Array:
         scaled = (self._middle + self._half * action).astype(np.float32)
-        return np.clip(scaled, self._low, self._high).reshape(self._action_shape)
+        within = np.clip(scaled, self._low, self._high).reshape(self._action_shape)
+        return within.astype(self._action_dtype, copy=False)
 
     def weights(self, name: str) -> Any:
         """A part's network as NumPy's own arrays, copied when first needed after an update."""

@@ -160,7 +160,7 @@ class CSC(Agent):
         """J_C is 1 for an episode that failed, 0 for one that did not."""
         super().end_episode(float(cost > 0))
 
-    def adopt_safety(self, arrays: dict[str, Array], document: dict[str, Any]) -> bool:
+    def adopt_safety(self, arrays: dict[str, Array]) -> bool:
         """Take over the safety critic of another run's snapshot."""
         own, own_document = self.snapshot()
         theirs = {name: a for name, a in arrays.items() if name.startswith(".safety_critic")}

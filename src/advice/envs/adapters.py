@@ -28,17 +28,9 @@ class _AdaptedEnv(gymnasium.Env[Array, Array]):
         self._env = env
         self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
-        self._chosen = _lidar_entries(env) if lidar_only else None
-        low, high = _bounds(env.observation_space)
-        if self._chosen is not None:
-            low, high = low[self._chosen], high[self._chosen]
-        self.observation_space = gymnasium.spaces.Box(
-            low.astype(np.float32), high.astype(np.float32), dtype=np.float32
-        )
-        low, high = _bounds(env.action_space)
-        self.action_space = gymnasium.spaces.Box(
-            low.astype(np.float32), high.astype(np.float32), dtype=np.float32
-        )
+        self._chosen = _lidar_entries(env) if lidar_only else slice(None)
+        self.observation_space = _box(env.observation_space, self._chosen)
+        self.action_space = _box(env.action_space)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -70,15 +62,15 @@ class _AdaptedEnv(gymnasium.Env[Array, Array]):
         self._env.close()
 
     def _keep(self, observation: Any) -> Array:
-        flat = np.asarray(observation, dtype=np.float32).ravel()
-        return flat if self._chosen is None else flat[self._chosen]
+        return np.asarray(observation, dtype=np.float32).ravel()[self._chosen]
 
 
-def _bounds(space: Any) -> tuple[Array, Array]:
-    """Lowest and highest values of a flat Box of whichever Gymnasium."""
+def _box(space: Any, chosen: Array | slice = slice(None)) -> gymnasium.spaces.Box:
+    """The chosen entries of a flat Box of whichever Gymnasium, in ours."""
     if not hasattr(space, "low"):
         raise ValueError(f"expected a flat Box space, found {space} (make it with flattening on)")
-    return np.asarray(space.low).ravel(), np.asarray(space.high).ravel()
+    low, high = (np.asarray(x, np.float32).ravel()[chosen] for x in (space.low, space.high))
+    return gymnasium.spaces.Box(low, high, dtype=np.float32)
 
 
 def _lidar_entries(env: Any) -> Array:

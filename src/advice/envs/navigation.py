@@ -178,6 +178,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         }
         self._right_button, self._steps = int(state["right_button"]), int(state["steps"])
         mujoco.mj_resetData(self.model, self.data)
+        if not self._placed:  # saved before the first reset
+            return
         self._apply_layout()
         mujoco.mj_setState(self.model, self.data, physics, _STATE)
         self._look()

@@ -108,7 +108,7 @@ def as_places(value: Any, count: int, kind: str) -> Array:
 
 
 def _does_not_fit(spots: Sequence[Spot], arena: float) -> PlacementError:
-    keepouts = ", ".join(f"{spot.keepout:g}" for spot in spots)
+    keepouts = ", ".join(sorted({f"{spot.keepout:g}" for spot in spots}))
     return PlacementError(
         f"no layout found for {len(spots)} things with keep-outs {keepouts} m in an arena of "
         f"+-{arena:g} m: expected room for all, found none in {LAYOUTS} attempts; "

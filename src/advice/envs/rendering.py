@@ -93,8 +93,8 @@ class Painter:
         """A line every metre: a texture would take longer than all the rest."""
         long, wide, flat = float(_LINE_HALF_LENGTH), _LINE_HALF_WIDTH, 0.001
         for at in range(-_LINE_HALF_LENGTH, _LINE_HALF_LENGTH + 1):
-            self._add(_BOX, (wide, long, flat), (at, 0.0, flat), _LINE_COLOUR)
-            self._add(_BOX, (long, wide, flat), (0.0, at, flat), _LINE_COLOUR)
+            self._add((wide, long, flat), (at, 0.0, flat), _LINE_COLOUR)
+            self._add((long, wide, flat), (0.0, at, flat), _LINE_COLOUR)
 
     def _draw_ring(
         self, car_pos: Array, car_mat: Array, level: int, readings: Array, colour: tuple[float, ...]
@@ -106,15 +106,15 @@ class Painter:
             offset = (radius * math.cos(angle), radius * math.sin(angle), _RING_HEIGHT)
             size = 0.009 + 0.008 * reading
             place = car_pos + car_mat @ np.array(offset)
-            self._add(_BOX, (size, size, size), place, (*colour[:3], 0.15 + 0.85 * reading))
+            self._add((size, size, size), place, (*colour[:3], 0.15 + 0.85 * reading))
 
-    def _add(self, shape: Any, size: Any, place: Any, colour: tuple[float, ...]) -> None:
+    def _add(self, size: Any, place: Any, colour: tuple[float, ...]) -> None:
         """Something that is seen but is not in the world."""
         scene = self._scene
         if scene.ngeom < scene.maxgeom:
             rgba = np.array(colour, dtype=np.float32)
             mujoco.mjv_initGeom(
-                scene.geoms[scene.ngeom], shape, np.array(size), np.array(place), _UPRIGHT, rgba
+                scene.geoms[scene.ngeom], _BOX, np.array(size), np.array(place), _UPRIGHT, rgba
             )
             scene.ngeom += 1
 

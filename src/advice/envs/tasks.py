@@ -83,11 +83,6 @@ class TaskSpec:
         return tuple(kind for kind in KINDS if self.count(kind) or row.count(kind))
 
     @property
-    def observation_size(self) -> int:
-        """Length of the observation without velocity."""
-        return self.lidar_bins * len(self.observed)
-
-    @property
     def options(self) -> dict[str, float]:
         """The numbers of the row, by the names that ``advice.make`` takes."""
         values = dataclasses.asdict(self)

@@ -150,16 +150,16 @@ class Watch:
     ) -> None:
         """Label and remember that ``action``, executed where ``seen`` was seen, led to ``obs``."""
         if self._outcome is None:
-            signals = read_signals(info, terminated, truncated)
+            signals = read_signals(info, terminated)
         else:
             said = self._outcome(obs, action, reward, terminated, truncated, info)
-            signals = _as_signals(said, terminated, truncated)
+            signals = _as_signals(said)
         outcome = self._labels[place].next(signals)
         if self._waiting is None:
             self.shield.record(seen, action, outcome)
         elif outcome != Outcome.INCONCLUSIVE:
             self._waiting[place].append((seen, action, outcome))
-        if (signals.violation or signals.cost > 0) and not self._violated[place]:
+        if signals.unsafe and not self._violated[place]:
             self._violated[place] = True
             self.violations += 1
         if terminated or truncated:
@@ -290,14 +290,13 @@ def row_of(infos: Mapping[str, Any], place: int) -> dict[str, Any]:
     return info
 
 
-def _as_signals(said: Any, terminated: bool, truncated: bool) -> Signals:
+def _as_signals(said: Any) -> Signals:
     if not isinstance(said, Outcome):
         raise TypeError(
             "outcome: expected it to return advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE, "
             f"found {said!r}"
         )
-    unsafe = said == Outcome.UNSAFE
-    return Signals(terminated, truncated, unsafe, 0.0, said == Outcome.SAFE)
+    return Signals(said == Outcome.UNSAFE, 0.0, said == Outcome.SAFE)
 
 
 def _feature_space(observation_space: Any, features: Features) -> Any:

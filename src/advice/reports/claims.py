@@ -35,7 +35,7 @@ def compare(
 
     A method without totals, for its runs are incomplete, is named and not compared.
     """
-    name, fewer, more = method_label(ours), *_WORDS[what]
+    name, fewer = method_label(ours), "less" if what == "cost" else "fewer"
     if ours not in totals:
         return Claim(f"{task}: there is no run of {name} to compare.")
     if not totals[ours]:
@@ -62,7 +62,7 @@ def compare(
     saved = reduction(mine, theirs)
     percent, low, high = (100.0 * x for x in saved)
     if percent < 0:
-        percent, low, high, fewer = -percent, -high, -low, more
+        percent, low, high, fewer = -percent, -high, -low, "more"
     preliminary = min(len(mine), len(theirs)) < GOOD_SEEDS
     doubt = low <= 0 <= high
     return Claim(
@@ -80,9 +80,6 @@ def not_compared(totals: Mapping[str, Mapping[int, float]]) -> str:
     """A sentence that names the methods without totals; empty if there are none."""
     names = [method_label(method) for method, seeds in totals.items() if not seeds]
     return f" Not compared, because their runs are incomplete: {', '.join(names)}." if names else ""
-
-
-_WORDS = {"violations": ("fewer", "more"), "cost": ("less", "more")}
 
 
 def _range(low: float, high: float) -> str:

@@ -133,10 +133,7 @@ def k_history(run: Run) -> KHistory | None:
 
 def _windowed(values: Floats, window: int) -> Floats:
     """Sum of the last ``window`` values over ``window``; before the first, zeros."""
-    total = np.cumsum(values)
-    lagged = np.zeros_like(total)
-    lagged[window:] = total[:-window]
-    return np.asarray((total - lagged) / window)
+    return np.convolve(values, np.ones(window))[: len(values)] / window
 
 
 def liveliest(history: KHistory, length: int = 80) -> slice:

@@ -49,25 +49,15 @@ from advice.reports.tables import Table, write_table
 Progress = Callable[[str], None]
 
 
-class Shown(NamedTuple):
-    """A figure as the page shows it."""
-
-    name: str
-    title: str
-    caption: str
-    svg: Markup
-    wide: bool
-    phase: str
-
-
 class Section(NamedTuple):
     """One part of a task's chapter."""
 
     anchor: str
     title: str
-    figures: list[Shown]
+    figures: list[tuple[Drawing, Markup]]
+    """Each with its SVG, which the page embeds."""
     tables: list[Table]
-    notes: list[str]
+    notes: Sequence[str]
 
 
 class Chapter(NamedTuple):
@@ -108,18 +98,11 @@ def write_report(
     for task in collection.tasks:
         say(f"drawing {task.task}")
         chapters.append(_chapter(task, looks, writer))
-    overall = [table for table in (aggregate_table(collection.tasks),) if table]
-    times = [*_time_figures(collection.tasks, looks)]
+    times = _time_figures(collection.tasks, looks)
     page = {
         "chapters": chapters,
-        "overall": writer.tables(overall),
-        "times": Section(
-            "compute",
-            "Compute time",
-            writer.figures(times),
-            writer.tables([time_table(collection.tasks)]),
-            [],
-        ),
+        "overall": writer.tables(aggregate_table(collection.tasks)),
+        "times": writer.section("compute", "Compute time", times, [time_table(collection.tasks)]),
         "collection": collection,
         "methods": [
             (series_class(m), method_label(m), looks[m].colour)
@@ -159,16 +142,23 @@ class _Writer:
         self._figures, self._tables = out / "figures", out / "tables"
         out.mkdir(parents=True, exist_ok=True)
 
-    def figures(self, drawings: Sequence[Drawing]) -> list[Shown]:
-        return [
-            Shown(d.name, d.title, d.caption, Markup(save(d, self._figures)), d.wide, d.phase)
-            for d in drawings
-        ]
+    def section(
+        self,
+        anchor: str,
+        title: str,
+        drawings: Sequence[Drawing],
+        tables: Sequence[Table | None],
+        notes: Sequence[str] = (),
+    ) -> Section:
+        figures = [(drawing, Markup(save(drawing, self._figures))) for drawing in drawings]
+        return Section(anchor, title, figures, self.tables(*tables), notes)
 
-    def tables(self, tables: Sequence[Table]) -> list[Table]:
-        for table in tables:
+    def tables(self, *tables: Table | None) -> list[Table]:
+        """Those that there are."""
+        found = [table for table in tables if table]
+        for table in found:
             write_table(table, self._tables)
-        return list(tables)
+        return found
 
 
 def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter:
@@ -181,49 +171,22 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
     curves = _curve_figures(task, looks, graded)
     if task.methods:
         tables = [summary_table(task), comparison_table(task)]
-        sections.append(
-            Section(
-                f"{task.slug}-curves",
-                "Learning and safety",
-                writer.figures(curves),
-                writer.tables([table for table in tables if table]),
-                _late_shields(task),
-            )
-        )
+        notes, anchor = _late_shields(task), f"{task.slug}-curves"
+        sections.append(writer.section(anchor, "Learning and safety", curves, tables, notes))
     variants = [v for vs in task.studies.values() for v in vs]
     k_figures, table = _k_figures(task), k_table(task, variants)
     if k_figures or table:
-        sections.append(
-            Section(
-                f"{task.slug}-k",
-                "How cautious: K over time",
-                writer.figures(k_figures),
-                writer.tables([table] if table else []),
-                [],
-            )
-        )
-    part = shield_part(task, looks)
-    sections.append(
-        Section(
-            f"{task.slug}-shield",
-            "The shield, and where it stepped in",
-            writer.figures(part.drawings),
-            writer.tables(part.tables),
-            part.notes,
-        )
-    )
+        title = "How cautious: K over time"
+        sections.append(writer.section(f"{task.slug}-k", title, k_figures, [table]))
+    title, part = "The shield, and where it stepped in", shield_part(task, looks)
+    anchor = f"{task.slug}-shield"
+    sections.append(writer.section(anchor, title, part.drawings, part.tables, part.notes))
     for study in STUDIES:
-        found = task.studies.get(study.name)
-        if found:
-            sections.append(
-                Section(
-                    f"{task.slug}-{study.name}",
-                    f"Study: {study.title}",
-                    writer.figures(_study_figures(task, study, found, looks)),
-                    writer.tables([study_table(task, study.name, found)]),
-                    [],
-                )
-            )
+        if found := task.studies.get(study.name):
+            anchor, title = f"{task.slug}-{study.name}", f"Study: {study.title}"
+            drawings = _study_figures(task, study, found, looks)
+            tables = [study_table(task, study.name, found)]
+            sections.append(writer.section(anchor, title, drawings, tables))
     phases = {drawing.phase for drawing in curves} >= {"full", "after"}
     return Chapter(task.task, claims, task.missing, sections, phases)
 
@@ -378,7 +341,6 @@ def _time_figures(tasks: Sequence[TaskRuns], looks: dict[str, Look]) -> list[Dra
             for method, runs in task.methods.items()
         }
         if minutes:
-            labels = {method: method_label(method) for method in minutes}
             drawings.append(
                 draw_times(
                     f"{task.slug}-time",
@@ -386,7 +348,6 @@ def _time_figures(tasks: Sequence[TaskRuns], looks: dict[str, Look]) -> list[Dra
                     "Compute time per run: a dot per run, a bar for the mean.",
                     minutes,
                     looks,
-                    labels,
                 )
             )
     return drawings

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from advice.reports.curves import Curve, KHistory
-from advice.reports.style import GRID, INK, RC, SAFE, UNSAFE, Look
+from advice.reports.style import GRID, INK, RC, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Cell, write_csv
 
 SIZE = (4.8, 3.5)
@@ -211,20 +211,19 @@ def draw_times(
     caption: str,
     hours: Mapping[str, Sequence[float]],
     looks: Mapping[str, Look],
-    labels: Mapping[str, str],
 ) -> Drawing:
     """Compute time per run: one bar per method, a dot per run."""
     with canvas(size=(7.4, 0.42 * len(hours) + 1.1)) as (figure, axes):
         for row, (method, values) in enumerate(hours.items()):
             axes.barh(row, np.mean(values), color=looks[method].colour, alpha=0.45, height=0.62)
             axes.plot(values, [row] * len(values), "o", color=looks[method].colour, markersize=4)
-        axes.set_yticks(range(len(hours)), [labels[method] for method in hours])
+        axes.set_yticks(range(len(hours)), [method_label(method) for method in hours])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set(title=title, xlabel="minutes per run")
         axes.set_xlim(left=0)
     rows = [
-        (labels[method], i, value)
+        (method_label(method), i, value)
         for method, values in hours.items()
         for i, value in enumerate(values)
     ]

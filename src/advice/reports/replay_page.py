@@ -52,7 +52,7 @@ def write_replay(
     config = folder.read_config()
     episode = choose_episode(folder, choice)
     replay = resimulate(folder, episode)
-    judged = counterfactuals(folder, episode, horizon) if counterfactual else None
+    judged = counterfactuals(folder, replay, horizon) if counterfactual else None
     shield, notes = _shield_view(folder, replay)
     record = replay.record
     data = {
@@ -62,7 +62,6 @@ def write_replay(
         "colours": KIND_COLOURS | {"target": KIND_COLOURS["goal"]},
         "lidars": list(replay.lidars),
         "bins": replay.bins,
-        "k": record.k,
         "kMax": config.shield.k_max,
         "counterfactuals": [list(item) for item in judged or []],
         "horizon": horizon if judged is not None else 0,
@@ -98,7 +97,7 @@ def write_replay(
     )
     page.write_text(text, encoding="utf-8")
     if video:
-        save_film(folder, episode, video)
+        save_film(folder, replay, video)
     return ReplayReport(page, episode, int(replay.intervened.sum()), judged, notes)
 
 
@@ -152,11 +151,12 @@ def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], l
 
 
 def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[str, Array]:
-    votes, ratings, latent, done, neighbours, safe, own = [], [], [], [], [], [], []
+    candidates, votes, ratings, latent, done, neighbours, safe, own = ([] for _ in range(8))
     for obs, proposed, executed in zip(
         replay.observations[:-1], replay.proposed, replay.executed, strict=True
     ):
         seen = shield.explain(obs, proposed, rate)
+        candidates.append(seen.candidates.reshape(len(seen.candidates), -1))
         votes.append(seen.candidate_safe_neighbours)
         ratings.append(seen.candidate_ratings)
         latent.append(seen.latent)
@@ -166,13 +166,13 @@ def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[st
         safe.append(seen.neighbour_safe)
         own.append(seen.verdict.safe_neighbours)
     step = -(-len(seen.memory) // _MEMORY)
-    actions = seen.candidates.reshape(len(seen.candidates), -1)
-    flat = np.array(ratings, dtype=np.float64)
+    fixed = (candidates[0] == candidates[-1]).all(axis=1)  # others move with the proposal
+    flat = np.array(ratings, dtype=np.float64)[:, fixed]
     low, span = flat.min(axis=1, keepdims=True), np.ptp(flat, axis=1, keepdims=True)
     shades = np.rint(255 * (flat - low) / np.where(span > 0, span, 1)).astype(np.uint8)
     return {
-        "candidates": _plane(actions),
-        "votes": np.array(votes, dtype=np.uint8),
+        "candidates": _plane(candidates[0][fixed]),
+        "votes": np.array(votes, dtype=np.uint8)[:, fixed],
         "ratings": shades,
         "ratingRange": np.hstack((low, low + span)).astype("<f4"),
         "latentProposed": _plane(np.array(latent)),

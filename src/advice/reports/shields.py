@@ -172,7 +172,7 @@ def _delta_q(run: Run, replays: Sequence[Replay]) -> float:
             actions = np.stack([replay.proposed[step], replay.executed[step]])
             proposed, executed = rate(replay.observations[step], actions)
             gaps.append(float(proposed - executed))
-    return float(np.mean(gaps))
+    return float(np.mean(gaps)) if gaps else float("nan")  # an agent may have vetoed by itself
 
 
 def _map(part: ShieldPart, task: TaskRuns, run: Run, replays: list[Replay]) -> None:
@@ -195,7 +195,8 @@ def _map(part: ShieldPart, task: TaskRuns, run: Run, replays: list[Replay]) -> N
 def _trajectories(part: ShieldPart, task: TaskRuns, looks: dict[str, Look]) -> None:
     """The last episodes that every method has begun from the same place."""
     seeds = [
-        {run.config.seed for run in runs if _replayable(run)} for runs in task.methods.values()
+        {run.config.seed for run in runs if run.folder.actions_file.exists()}
+        for runs in task.methods.values()
     ]
     methods = [m for m, found in zip(task.methods, seeds, strict=True) if found]
     if not methods:
@@ -227,7 +228,3 @@ def _trajectories(part: ShieldPart, task: TaskRuns, looks: dict[str, Look]) -> N
             looks,
         )
     )
-
-
-def _replayable(run: Run) -> bool:
-    return bool(run.folder.actions_file.exists())

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-METHOD_COLOURS = {
-    "ddpg": "#7d8590",
-    "ddpg-lag": "#1f83c4",
-    "rcpo": "#009e73",
-    "tabular": "#d99a00",
-    "csc": "#c06fa0",
-    "advice": "#d55e00",
+
+class Look(NamedTuple):
+    """How one curve is drawn."""
+
+    colour: str
+    dash: Any
+    width: float
+
+
+METHODS = {
+    "ddpg": Look("#7d8590", (0, (1, 1)), 1.5),
+    "ddpg-lag": Look("#1f83c4", (0, (5, 1.5)), 1.5),
+    "rcpo": Look("#009e73", (0, (6, 1.5, 1, 1.5)), 1.5),
+    "tabular": Look("#d99a00", (0, (3, 1)), 1.5),
+    "csc": Look("#c06fa0", (0, (6, 1, 1, 1, 1, 1)), 1.5),
+    "advice": Look("#d55e00", "-", 2.2),
 }
 """After Okabe and Ito: told apart by colour-blind readers, legible on white and on near-black."""
 SPARE_COLOURS = ("#56b4e9", "#8f7ee7", "#a8a000", "#b0705a", "#4fae4f", "#e5709b")
@@ -29,22 +38,6 @@ INK = "#20262e"
 """Text and axes; the page replaces it by the theme's own."""
 GRID = "#8b949e"
 
-_DASHES: dict[str, Any] = {
-    "ddpg": (0, (1, 1)),
-    "ddpg-lag": (0, (5, 1.5)),
-    "rcpo": (0, (6, 1.5, 1, 1.5)),
-    "tabular": (0, (3, 1)),
-    "csc": (0, (6, 1, 1, 1, 1, 1)),
-}
-
-
-class Look(NamedTuple):
-    """How one curve is drawn."""
-
-    colour: str
-    dash: Any = "-"
-    width: float = 1.6
-
 
 def method_label(method: str) -> str:
     """The name people read."""
@@ -54,21 +47,16 @@ def method_label(method: str) -> str:
 
 def method_order(methods: Iterable[str]) -> list[str]:
     """The paper's order, then composed methods, ADVICE last so that it is drawn on top."""
-    known = [name for name in METHOD_COLOURS if name != "advice"]
+    known = [name for name in METHODS if name != "advice"]
     rank = {name: i for i, name in enumerate(known)} | {"advice": len(known) + 1}
     return sorted(set(methods), key=lambda method: (rank.get(method, len(known)), method))
 
 
 def method_looks(methods: Iterable[str]) -> dict[str, Look]:
     """The look of every method of a report; the same in each of its figures."""
-    names = set(methods)
-    spare = sorted(names - set(METHOD_COLOURS))
-    colours = METHOD_COLOURS | {
-        name: SPARE_COLOURS[i % len(SPARE_COLOURS)] for i, name in enumerate(spare)
-    }
-    return {
-        name: Look(colours[name], _DASHES.get(name, "-"), 2.2 if name == "advice" else 1.5)
-        for name in names
+    spare = sorted(set(methods) - set(METHODS))
+    return METHODS | {
+        name: Look(SPARE_COLOURS[i % len(SPARE_COLOURS)], "-", 1.5) for i, name in enumerate(spare)
     }
 
 

@@ -98,13 +98,13 @@ def play(
         else:
             verdict = Verdict(proposed, False, 0, False)
         obs, reward, terminated, truncated, info = five_values(env.step(verdict.action))
-        signals = read_signals(info, terminated, truncated)
+        signals = read_signals(info, terminated)
         ended = terminated or truncated
         steps += 1
         total += float(reward)
         cost += signals.cost
         interventions += verdict.intervened
-        violated = violated or signals.violation or signals.cost > 0
+        violated = violated or signals.unsafe
         succeeded = succeeded or signals.success
         if frames is not None:
             frames.append(bordered(env.render(), verdict.intervened))

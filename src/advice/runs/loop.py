@@ -81,8 +81,6 @@ def train(
     env = make_environment(config)
     try:
         agent, shield = build(config, env.observation_space, env.action_space)
-        with _writing_to(folder.path):
-            folder.path.mkdir(parents=True, exist_ok=True)
         with _writing_to(folder.path), folder.locked():
             parts: dict[str, Snapshotable] = {
                 "agent": agent,
@@ -181,8 +179,8 @@ class _Run:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Open the records at the counters' place, and close them whatever happens."""
-        counters, size = self.counters, self.agent.action_size
-        self.records = RecordWriter(self.folder, size, counters.episode, counters.total_steps)
+        counters, actions = self.counters, self.env.action_space
+        self.records = RecordWriter(self.folder, actions, counters.episode, counters.total_steps)
         self.events = EventWriter(self.folder.path, self.folder.read_episodes())
         try:
             yield
@@ -238,7 +236,7 @@ class _Run:
                     env.step(verdict.action)
                 )
                 next_obs, reward = np.array(next_obs), float(reward)  # it may reuse its array
-                signals = read_signals(info, terminated, truncated)
+                signals = read_signals(info, terminated)
             ended = terminated or truncated
             self._check(number, steps + 1, obs=next_obs, reward=reward, cost=signals.cost)
 
@@ -257,7 +255,7 @@ class _Run:
             episode_cost += signals.cost
             interventions += verdict.intervened
             no_safe_action += verdict.no_safe_action
-            violated = violated or signals.violation or signals.cost > 0
+            violated = violated or signals.unsafe
             succeeded = succeeded or signals.success
         interventions += agent.vetoes
         k = shield.k if shield.armed else 0

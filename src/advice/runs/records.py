@@ -2,7 +2,7 @@
 
 config.json          settings, versions, commit, seed
 episodes.csv         one line per episode
-actions.bin          per step, float32: executed action, then proposed action
+actions.bin          per step, as the action space has it: executed action, then proposed action
 checkpoint/          what a resume needs        events.*            for TensorBoard
 shield.safetensors   the fitted shield          agent.safetensors   the trained agent
 """
@@ -26,7 +26,7 @@ from typing import IO, Any, get_type_hints
 
 import numpy as np
 
-from advice.config import TrainConfig, from_dict, to_dict
+from advice.config import TrainConfig, flat, from_dict, to_dict
 from advice.files import write_atomically, write_json
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
@@ -81,6 +81,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for one process; the lock goes when the process does, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / "lock", "a") as stream:
             for last_try in (False,) * 5 + (True,):  # a reader's glance may hold it for an instant
                 try:
@@ -160,17 +161,22 @@ class RunFolder:
 
     def differences(self, config: TrainConfig) -> list[str]:
         """Fields in which the folder's settings differ from ``config``, as readable lines."""
-        return _differences(_comparable(self.read_config()), _comparable(config))
+        old, new = _comparable(self.read_config()), _comparable(config)
+        return [
+            f"{name}: {old.get(name)!r} there, {new.get(name)!r} now"
+            for name in sorted({*old, *new})
+            if old.get(name) != new.get(name)
+        ]
 
     def read_episodes(self) -> list[EpisodeRecord]:
-        """All complete lines of episodes.csv."""
-        return read_episodes(self.episodes_file)
+        """The complete lines of episodes.csv; a half-written last line is left out."""
+        return _parsed(self.episodes_file, self.episodes_file.read_bytes())
 
 
 class RecordWriter:
     """Appends episodes and actions; opened at a known episode, it first drops what came after."""
 
-    def __init__(self, folder: RunFolder, action_size: int, episodes: int, steps: int) -> None:
+    def __init__(self, folder: RunFolder, actions: Any, episodes: int, steps: int) -> None:
         self._episodes = open(folder.episodes_file, "a+", newline="")
         self._csv = csv.writer(self._episodes, lineterminator="\n")
         if episodes == 0:
@@ -187,14 +193,16 @@ class RecordWriter:
                 )
             self._episodes.truncate(len(kept))
         self._actions = open(folder.actions_file, "ab")
-        size = steps * 2 * action_size * 4
+        self._type, width = _columns(actions)
+        size = steps * 2 * width * self._type.itemsize
         if self._actions.tell() < size:
             raise BrokenFileError(f"{folder.actions_file}: expected {size} bytes, found fewer")
         self._actions.truncate(size)
         self.flush()
 
     def step(self, executed: Array, proposed: Array) -> None:
-        self._actions.write(executed.astype("<f4").tobytes() + proposed.astype("<f4").tobytes())
+        for action in (executed, proposed):
+            self._actions.write(action.astype(self._type).tobytes())
 
     def episode(self, record: EpisodeRecord) -> None:
         """Write one finished episode; a reader sees it at once."""
@@ -212,11 +220,6 @@ class RecordWriter:
         self.flush()
         self._actions.close()
         self._episodes.close()
-
-
-def read_episodes(path: Path) -> list[EpisodeRecord]:
-    """The complete lines of an episodes.csv; a half-written last line is left out."""
-    return _parsed(path, path.read_bytes())
 
 
 def _parsed(path: Path, content: bytes) -> list[EpisodeRecord]:
@@ -251,8 +254,11 @@ def newest_episodes(path: Path) -> list[EpisodeRecord]:
     return records
 
 
-def read_actions(folder: RunFolder, episode: int, size: int) -> tuple[Array, Array]:
-    """Executed and proposed actions of one episode (counted from 1), each (steps, ``size``)."""
+def read_actions(folder: RunFolder, episode: int, actions: Any) -> tuple[Array, Array]:
+    """Executed and proposed actions of one episode (counted from 1), each (steps, flat size).
+
+    ``actions`` is the environment's action space.
+    """
     records = folder.read_episodes()
     if not 1 <= episode <= len(records):
         raise AdviceError(
@@ -263,13 +269,19 @@ def read_actions(folder: RunFolder, episode: int, size: int) -> tuple[Array, Arr
             f"{folder.path} was kept without its actions ({folder.actions_file.name})"
         )
     record = records[episode - 1]
+    kind, size = _columns(actions)
     before = (record.total_steps - record.steps) * 2 * size
     count = record.steps * 2 * size
-    values = np.fromfile(folder.actions_file, "<f4", count, offset=before * 4)
+    values = np.fromfile(folder.actions_file, kind, count, offset=before * kind.itemsize)
     if len(values) < count:
         raise BrokenFileError(f"{folder.actions_file}: expected more, it ends in episode {episode}")
     rows = values.reshape(-1, 2 * size)
     return rows[:, :size], rows[:, size:]
+
+
+def _columns(actions: Any) -> tuple[np.dtype[Any], int]:
+    """Type and count of the numbers in an action of this space."""
+    return actions.dtype.newbyteorder("<"), int(np.prod(actions.shape))
 
 
 def provenance() -> dict[str, Any]:
@@ -329,15 +341,4 @@ def _record(cells: Sequence[str]) -> EpisodeRecord:
 def _comparable(config: TrainConfig) -> dict[str, Any]:
     """All settings; a lender's folder is the same one however it is written."""
     lender = config.shield_from and str(Path(config.shield_from).resolve())
-    return to_dict(config) | {"shield_from": lender}
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    lines = []
-    for name in sorted(set(old) | set(new)):
-        before, after = old.get(name), new.get(name)
-        if isinstance(before, dict) and isinstance(after, dict):
-            lines += _differences(before, after, f"{prefix}{name}.")
-        elif before != after:
-            lines.append(f"{prefix}{name}: {before!r} there, {after!r} now")
-    return lines
+    return flat(config) | {"shield_from": lender}

@@ -12,12 +12,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from advice.runs.evaluate import bordered, load_trained, write_video
 from advice.runs.loop import episode_seed, make_environment
 from advice.runs.records import RunFolder, read_actions
 from advice.shields.signals import five_values, read_signals
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
-Choice = Literal["worst", "first-violation", "last"]
+Choice = Literal["worst", "first-violation"]
 
 
 class Replay(NamedTuple):
@@ -70,17 +71,11 @@ class Counterfactual(NamedTuple):
 
 def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
     """The number (from 1) of the episode asked for."""
+    if isinstance(choice, int):
+        return choice
     records = folder.read_episodes()
     if not records:
         raise AdviceError(f"{folder.path}: expected at least one episode, found none")
-    if isinstance(choice, int):
-        if not 1 <= choice <= len(records):
-            raise AdviceError(
-                f"{folder.path}: expected an episode from 1 to {len(records)}, found {choice}"
-            )
-        return choice
-    if choice == "last":
-        return records[-1].episode
     violated = [record for record in records if record.violation]
     if choice == "first-violation":
         if not violated:
@@ -99,60 +94,52 @@ def resimulate(folder: RunFolder, episode: int) -> Replay:
         env.close()
 
 
-def film(folder: RunFolder, episode: int) -> list[Array]:
-    """The episode's frames from above; a red border where the shield stepped in."""
-    from advice.runs.evaluate import bordered
-
+def save_film(folder: RunFolder, replay: Replay, path: Path) -> None:
+    """The episode from above as an mp4; a red border where the shield stepped in."""
     config = folder.read_config()
     env = make_environment(config, render_mode="rgb_array")
     frames = []
     try:
-        executed, proposed = _recorded(env, folder, episode)
-        env.reset(seed=episode_seed(config.seed, episode))
-        for action, wanted in zip(executed, proposed, strict=True):
-            env.step(_as_action(env, action))
-            frames.append(bordered(env.render(), bool((action != wanted).any())))
+        env.reset(seed=episode_seed(config.seed, replay.record.episode))
+        for action, intervened in zip(replay.executed, replay.intervened, strict=True):
+            env.step(action.reshape(env.action_space.shape))
+            frames.append(bordered(env.render(), bool(intervened)))
     finally:
         env.close()
-    return frames
+    write_video(path, frames)
 
 
-def counterfactuals(folder: RunFolder, episode: int, horizon: int = 10) -> list[Counterfactual]:
+def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> list[Counterfactual]:
     """At each intervention: restore the state and hold the vetoed action for ``horizon`` steps."""
     if horizon < 1:
         raise AdviceError(f"horizon: expected at least 1 step, found {horizon}")
     config = folder.read_config()
     env, other = make_environment(config), make_environment(config)
-    inner = env.unwrapped
-    harmful: list[bool] = []
-    vetoed: list[tuple[int, int]] = []  # step, steps until harm (0: none)
+    inner, shape = env.unwrapped, env.action_space.shape
+    harmful = replay.violations | (replay.costs > 0)
+    judged = []
     try:
         if not hasattr(inner, "get_state") or not hasattr(inner, "set_state"):
             raise AdviceError(
                 f"{config.task}: counterfactuals need an environment with get_state and set_state"
             )
-        executed, proposed = _recorded(env, folder, episode)
-        env.reset(seed=episode_seed(config.seed, episode))
-        for step, (action, wanted) in enumerate(zip(executed, proposed, strict=True)):
-            if (action != wanted).any():
+        env.reset(seed=episode_seed(config.seed, replay.record.episode))
+        for step, action in enumerate(replay.executed):
+            if replay.intervened[step]:
                 other.reset(seed=0)  # wrappers count steps of their own
                 other.unwrapped.set_state(inner.get_state())
-                vetoed.append((step, _steps_to_harm(other, wanted, horizon)))
-            _, _, terminated, truncated, info = five_values(env.step(_as_action(env, action)))
-            harmful.append(_harm(info, terminated, truncated))
+                after = _steps_to_harm(other, replay.proposed[step].reshape(shape), horizon)
+                harmed = bool(harmful[step : step + horizon].any())
+                judged.append(Counterfactual(step, after > 0, after, harmed))
+            env.step(action.reshape(shape))
     finally:
         env.close()
         other.close()
-    return [
-        Counterfactual(step, after > 0, after, any(harmful[step : step + horizon]))
-        for step, after in vetoed
-    ]
+    return judged
 
 
 def final_critic(folder: RunFolder) -> RateActions | None:
     """The critic as the run left it, or None if there is no checkpoint."""
-    from advice.runs.evaluate import load_trained
-
     if not (folder.checkpoint / "state.safetensors").exists():
         return None
     trained = load_trained(folder)
@@ -160,27 +147,21 @@ def final_critic(folder: RunFolder) -> RateActions | None:
     return trained.agent.rate_actions
 
 
-def save_film(folder: RunFolder, episode: int, path: Path) -> None:
-    """Write the episode as an mp4."""
-    from advice.runs.evaluate import write_video
-
-    write_video(path, film(folder, episode))
-
-
 def _simulate(env: Any, folder: RunFolder, episode: int) -> Replay:
+    executed, proposed = read_actions(folder, episode, env.action_space)
     record = folder.read_episodes()[episode - 1]
-    executed, proposed = _recorded(env, folder, episode)
     inner = env.unwrapped
     obs, _ = env.reset(seed=episode_seed(folder.read_config().seed, episode))
     layout = {kind: np.asarray(xy, float) for kind, xy in getattr(inner, "layout", {}).items()}
     observations, poses = [obs], [getattr(inner, "car_pose", None)]
     rewards, signals = [], []
     for action in executed:
-        obs, reward, terminated, truncated, info = five_values(env.step(_as_action(env, action)))
+        step = env.step(action.reshape(env.action_space.shape))
+        obs, reward, terminated, truncated, info = five_values(step)
         observations.append(obs)
         poses.append(getattr(inner, "car_pose", None))
         rewards.append(float(reward))
-        signals.append(read_signals(info, terminated, truncated))
+        signals.append(read_signals(info, terminated))
     task = getattr(inner, "task", None)
     replay = Replay(
         record=record,
@@ -197,7 +178,7 @@ def _simulate(env: Any, folder: RunFolder, episode: int) -> Replay:
         lidars=tuple(getattr(task, "observed", ())),
         bins=int(getattr(task, "lidar_bins", 0)),
     )
-    _check(folder, replay, ended=signals[-1].terminated or signals[-1].truncated)
+    _check(folder, replay, ended=terminated or truncated)
     return replay
 
 
@@ -231,26 +212,9 @@ def _sizes(task: Any) -> dict[str, float]:
 
 def _steps_to_harm(env: Any, action: Array, horizon: int) -> int:
     for step in range(1, horizon + 1):
-        _, _, terminated, truncated, info = five_values(env.step(_as_action(env, action)))
-        if _harm(info, terminated, truncated):
+        _, _, terminated, truncated, info = five_values(env.step(action))
+        if read_signals(info, terminated).unsafe:
             return step
         if terminated or truncated:
             return 0
     return 0
-
-
-def _harm(info: dict[str, Any], terminated: bool, truncated: bool) -> bool:
-    signals = read_signals(info, terminated, truncated)
-    return signals.violation or signals.cost > 0
-
-
-def _recorded(env: Any, folder: RunFolder, episode: int) -> tuple[Array, Array]:
-    return read_actions(folder, episode, int(np.prod(env.action_space.shape)))
-
-
-def _as_action(env: Any, flat: Array) -> Any:
-    """A recorded action in the shape the environment takes."""
-    space = env.action_space
-    if hasattr(space, "n"):
-        return int(flat[0])
-    return flat.reshape(space.shape).astype(space.dtype)

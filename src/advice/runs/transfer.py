@@ -40,6 +40,6 @@ def adopt_safety(source: str, agent: Agent, shield: PostShield) -> None:
 
 
 def _adopt_critic(folder: RunFolder, agent: Agent) -> None:
-    arrays, document = read_part(folder.checkpoint, "agent")
-    if not agent.adopt_safety(arrays, document):
+    arrays, _ = read_part(folder.checkpoint, "agent")
+    if not agent.adopt_safety(arrays):
         raise AdviceError("one of the two methods has neither a shield nor a safety critic")

@@ -73,7 +73,7 @@ class Shield:
                 stacklevel=2,
             )
         self._rng = np.random.default_rng(seed)
-        self._store, self._cautiousness = self._new_store(), self._new_cautiousness()
+        self._store, self._cautiousness = self._new_store(), Cautiousness(self.config)
         self._judge: Judge | None = None
         self._held_out: NDArray[np.int64] = np.zeros(0, np.int64)
         self._fitted_until = 0  # serial numbers below this were there when the shield was fitted
@@ -302,7 +302,7 @@ class Shield:
             Space.from_document(document["observation_space"]),
             Space.from_document(document["action_space"]),
         )
-        store, cautiousness = self._new_store(), self._new_cautiousness()
+        store, cautiousness = self._new_store(), Cautiousness(self.config)
         prefix = "store."
         stored = {x.removeprefix(prefix): y for x, y in arrays.items() if x.startswith(prefix)}
         store.restore(stored, document["store"])
@@ -341,10 +341,6 @@ class Shield:
 
     def _powers(self) -> NDArray[np.int64]:
         return powers(self.observation_space, self.action_space, self.config.observation_power)
-
-    def _new_cautiousness(self) -> Cautiousness:
-        c = self.config
-        return Cautiousness(c.k, c.k_max, c.recent_window, c.distant_window, c.k_rule)
 
     def _fitted(self) -> Judge:
         if self._judge is None:

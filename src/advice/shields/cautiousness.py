@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from advice.config import KRule
+from advice.config import KRule, ShieldConfig
 
 
 def update_k(
@@ -52,18 +52,15 @@ def update_k(
 class Cautiousness:
     """K and the violations it follows. Watching fills the windows; K moves once armed."""
 
-    def __init__(
-        self, k: int, k_max: int, recent_window: int, distant_window: int, rule: KRule
-    ) -> None:
-        self.k = k
-        self._k_max, self._rule = k_max, rule
-        self._recent, self._distant = recent_window, distant_window
-        self.violations: deque[bool] = deque(maxlen=max(recent_window, distant_window))
+    def __init__(self, config: ShieldConfig) -> None:
+        self._config, self.k = config, config.k
+        window = max(config.recent_window, config.distant_window)
+        self.violations: deque[bool] = deque(maxlen=window)
 
     def end_episode(self, violated: bool, armed: bool) -> None:
         """Note one episode's violation; if ``armed``, adapt K."""
         self.violations.append(bool(violated))
         if armed:
-            self.k = update_k(
-                self.k, self._k_max, tuple(self.violations), self._recent, self._distant, self._rule
-            )
+            c = self._config
+            windows = c.recent_window, c.distant_window
+            self.k = update_k(self.k, c.k_max, tuple(self.violations), *windows, c.k_rule)

@@ -11,19 +11,15 @@ from advice.shields.signals import Signals
 from advice.types import Array, Outcome
 
 
-def label(
-    first: bool, terminated: bool, truncated: bool, violation: bool, cost: float, success: bool
-) -> Outcome:
+def label(first: bool, signals: Signals) -> Outcome:
     """The outcome of one step (Eq. 2, with cost for the constrained task).
 
     Unsafe if it violated or cost anything, even as the first step; safe if it was the first step
-    of the episode or reached the goal; otherwise inconclusive. How the episode ended (terminated,
-    truncated) does not decide: an ending that is neither a violation nor a success teaches nothing.
+    of the episode or reached the goal; otherwise inconclusive.
     """
-    del terminated, truncated
-    if violation or cost > 0:
+    if signals.unsafe:
         return Outcome.UNSAFE
-    if first or success:
+    if first or signals.success:
         return Outcome.SAFE
     return Outcome.INCONCLUSIVE
 
@@ -82,7 +78,7 @@ class EpisodeLabels:
 
     def next(self, signals: Signals) -> Outcome:
         """The outcome of the episode's next step; beyond the limit, inconclusive."""
-        outcome = label(first=self.first, **signals._asdict())
+        outcome = label(self.first, signals)
         self.first = False
         if outcome == Outcome.UNSAFE:
             self._unsafe_left -= 1
@@ -98,9 +94,6 @@ class FeatureStore:
         self._kinds = {x: _Reservoir(size, dtype, capacity) for x in (Outcome.UNSAFE, Outcome.SAFE)}
         self.serial = 0
         self.episode = 0
-
-    def __len__(self) -> int:
-        return sum(kind.count for kind in self._kinds.values())
 
     def count(self, outcome: Outcome) -> int:
         """Features kept of one class."""

@@ -12,11 +12,14 @@ VIOLATION_COST = 0.2
 class Signals(NamedTuple):
     """The safety-relevant facts of one step."""
 
-    terminated: bool
-    truncated: bool
     violation: bool
     cost: float
     success: bool
+
+    @property
+    def unsafe(self) -> bool:
+        """True if it violated, or cost anything."""
+        return self.violation or self.cost > 0
 
 
 def five_values(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -29,7 +32,7 @@ def five_values(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[str, 
     return obs, reward, terminated, truncated, {**info, "cost": cost}
 
 
-def read_signals(info: Mapping[str, Any], terminated: bool, truncated: bool) -> Signals:
+def read_signals(info: Mapping[str, Any], terminated: bool) -> Signals:
     """Facts from ``info``: "violation" or "cost" say unsafe, "success" or a clean end say safe."""
     cost = info.get("cost")
     violation = bool(info.get("violation", cost is not None and cost > 0))
@@ -38,4 +41,4 @@ def read_signals(info: Mapping[str, Any], terminated: bool, truncated: bool) -> 
     success = info.get("success", info.get("is_success"))
     if success is None:
         success = terminated and not violation
-    return Signals(bool(terminated), bool(truncated), violation, float(cost), bool(success))
+    return Signals(violation, float(cost), bool(success))
