@@ -26,7 +26,7 @@ def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
         choices = get_args(_CHOICES.get(str(spec.type)))
         if choices and value not in choices:
             raise SettingError(f"{name}: expected one of {', '.join(choices)}, found {value!r}")
-        optional = default is None and isinstance(value, int | float)
+        optional = spec.type == "int | None" and value is not None
         if not (optional or isinstance(default, int | float)):
             continue
         whole = optional or isinstance(default, int)

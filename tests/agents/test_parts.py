@@ -158,6 +158,7 @@ def test_actions_stay_within_the_bounds_of_a_float64_space() -> None:
     actions = [agent.act(np.zeros(3, np.float32)) for _ in range(50)]
     assert float(np.float32(0.1)) > 0.1  # why this needs care
     assert all(space.contains(action) for action in actions)
+    assert all(action.dtype == np.float64 for action in actions)
     np.testing.assert_allclose(np.max(actions, axis=0), 0.1)
 
 

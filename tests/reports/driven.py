@@ -17,20 +17,22 @@ from advice.types import EpisodeRecord, Verdict
 SHIELD = ShieldConfig(construction_episodes=12, hidden_size=16, max_epochs=8)
 
 
-def drive(root: Path, method: str = "advice", episodes: int = 20) -> RunFolder:
+def drive(
+    root: Path, method: str = "advice", episodes: int = 20, shield: ShieldConfig = SHIELD
+) -> RunFolder:
     """Drive forwards with a random bend until something happens; fit the shield on the way."""
     config = TrainConfig(
         task="semi-random-goal",
         method=method,
         episodes=episodes,
-        shield=SHIELD,
+        shield=shield,
         env=EnvConfig(max_episode_steps=60),
     )
     folder = RunFolder.of(root, config)
     folder.path.mkdir(parents=True)
     folder.write_config(config)
     env = make_environment(config)
-    shield = Shield(env.observation_space, env.action_space, config.shield, config.seed)
+    guard = Shield(env.observation_space, env.action_space, config.shield, config.seed)
     writer = RecordWriter(folder, env.action_space, 0, 0)
     generator = np.random.default_rng(3)
     total = 0
@@ -44,12 +46,12 @@ def drive(root: Path, method: str = "advice", episodes: int = 20) -> RunFolder:
             noisy = drift + generator.normal(0, 0.2, 2)
             proposed = np.clip(noisy, -1, 1).astype(np.float32)
             verdict = Verdict(proposed, False, 0, False)
-            if shield.armed:
-                verdict = shield.guard(obs, proposed)
+            if guard.armed:
+                verdict = guard.guard(obs, proposed)
             seen, reward, terminated, truncated, info = env.step(verdict.action)
             signals = read_signals(info, terminated)
             outcome = label(steps == 0, signals)
-            shield.record(obs, verdict.action, outcome)
+            guard.record(obs, verdict.action, outcome)
             writer.step(np.asarray(verdict.action), proposed)
             obs, ended = seen, terminated or truncated
             steps += 1
@@ -60,10 +62,10 @@ def drive(root: Path, method: str = "advice", episodes: int = 20) -> RunFolder:
             interventions += verdict.intervened
             no_safe += verdict.no_safe_action
         total += steps
-        k = shield.k if shield.armed else 0
-        shield.end_episode(violated)
-        if method == "advice" and shield.wants_fit:
-            shield.fit()
+        k = guard.k if guard.armed else 0
+        guard.end_episode(violated)
+        if method == "advice" and guard.wants_fit:
+            guard.fit()
         writer.episode(
             EpisodeRecord(
                 number,
@@ -82,6 +84,6 @@ def drive(root: Path, method: str = "advice", episodes: int = 20) -> RunFolder:
         )
     writer.close()
     env.close()
-    if shield.armed:
-        shield.save(folder.shield_file)
+    if guard.armed:
+        guard.save(folder.shield_file)
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -19,7 +20,7 @@ from advice.config import AgentConfig, EnvConfig, TrainConfig
 from advice.reports.page import write_report
 from advice.reports.replay_page import judged_in_words, write_replay
 from advice.runs.loop import episode_seed, make_environment, train
-from advice.runs.records import RecordWriter, RunFolder, read_actions
+from advice.runs.records import RecordWriter, RunFolder
 from advice.runs.replay import (
     Counterfactual,
     choose_episode,
@@ -136,6 +137,12 @@ def test_the_page_holds_the_episode(run: RunFolder, busy: int, tmp_path: Path) -
     assert not re.search(r"(src|href)=[\"']?https?:", text)
 
 
+def test_candidates_that_follow_the_proposal_are_not_on_the_page(tmp_path: Path) -> None:
+    budget = dataclasses.replace(SHIELD, candidate_budget=40)  # 30 fixed, 10 around the proposal
+    made = write_replay(drive(tmp_path, shield=budget).path, tmp_path / "replay.html", 20)
+    assert '"candidates":{"type":"f4","shape":[30,2]' in made.page.read_text()
+
+
 def test_the_critic_of_a_run(tmp_path: Path) -> None:
     config = TrainConfig(
         task="semi-random-goal",
@@ -236,9 +243,9 @@ def test_float64_actions_come_back_in_all_their_bits(tmp_path: Path) -> None:
     train(config, folder)
     assert resimulate(folder, 2).executed.dtype == np.float64
     writer = RecordWriter(folder, Fine.action_space, 0, 0)
-    candidate = np.array([-0.1])  # float32 has no such number
-    writer.step(candidate, candidate)
-    earned = float(np.sin(3 * candidate[0]))
-    writer.episode(EpisodeRecord(1, 1, 1, earned, 0.0, False, False, 0, 0, 0, 0.0, 0.1))
+    for _ in range(20):
+        writer.step(np.array([-0.1]), np.array([-0.1]))  # float32 has no such number
+    earned = sum([float(np.sin(3 * -0.1))] * 20)
+    writer.episode(EpisodeRecord(1, 20, 20, earned, 0.0, False, False, 0, 0, 0, 0.0, 0.1))
     writer.close()
-    np.testing.assert_array_equal(read_actions(folder, 1, Fine.action_space)[0], [[-0.1]])
+    assert resimulate(folder, 1).executed.tolist() == [[-0.1]] * 20

@@ -369,6 +369,7 @@ def test_a_complete_run_whose_mark_is_lost_is_marked_again(tmp_path: Path) -> No
         (TrainConfig, {"episodes": -3}),
         (TrainConfig, {"stop_after_violations": 0}),
         (EnvConfig, {"max_episode_steps": 10.5}),
+        (EnvConfig, {"max_episode_steps": "10"}),
     ],
 )
 def test_senseless_settings_are_refused(kind: type, setting: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ class Agent(ABC):
             self.noise.reset()
 
     def act(self, obs: Array, explore: bool = True) -> Array:
-        """The action for one observation, float32, within the bounds."""
+        """The action for one observation, of the action space's type and within its bounds."""
         action = self.greedy(obs)
         if explore:
             action = action + self.noise.step(self.rng)

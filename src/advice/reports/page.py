@@ -150,7 +150,10 @@ class _Writer:
         tables: Sequence[Table | None],
         notes: Sequence[str] = (),
     ) -> Section:
-        figures = [(drawing, Markup(save(drawing, self._figures))) for drawing in drawings]
+        figures = []
+        for drawing in drawings:
+            figures.append((drawing, Markup(save(drawing, self._figures))))
+            drawing.figure.clear()  # on disk and in the SVG; it would stay until the page is done
         return Section(anchor, title, figures, self.tables(*tables), notes)
 
     def tables(self, *tables: Table | None) -> list[Table]:

@@ -127,7 +127,7 @@ def _arrays(replay: Replay) -> dict[str, Array]:
 
 
 def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], list[str]]:
-    """Per step what the shield saw: votes and ratings of all candidates, and the latent space."""
+    """Per step what the shield saw: votes and ratings of the fixed candidates, latent space."""
     if not folder.shield_file.exists():
         return {}, ["This run has no fitted shield, so there is no action map and no latent space."]
     from advice import Shield
@@ -166,7 +166,7 @@ def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[st
         safe.append(seen.neighbour_safe)
         own.append(seen.verdict.safe_neighbours)
     step = -(-len(seen.memory) // _MEMORY)
-    fixed = (candidates[0] == candidates[-1]).all(axis=1)  # others move with the proposal
+    fixed = (np.array(candidates) == candidates[0]).all(axis=(0, 2))  # others follow the proposal
     flat = np.array(ratings, dtype=np.float64)[:, fixed]
     low, span = flat.min(axis=1, keepdims=True), np.ptp(flat, axis=1, keepdims=True)
     shades = np.rint(255 * (flat - low) / np.where(span > 0, span, 1)).astype(np.uint8)

@@ -71,11 +71,11 @@ class Counterfactual(NamedTuple):
 
 def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
     """The number (from 1) of the episode asked for."""
-    if isinstance(choice, int):
-        return choice
     records = folder.read_episodes()
     if not records:
         raise AdviceError(f"{folder.path}: expected at least one episode, found none")
+    if isinstance(choice, int):
+        return choice
     violated = [record for record in records if record.violation]
     if choice == "first-violation":
         if not violated:

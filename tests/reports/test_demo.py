@@ -1,0 +1,27 @@
+"""The demo's figure and table, from invented runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from made_up import write_run
+from matplotlib.image import imread
+
+from advice.config import ShieldConfig, TrainConfig
+from advice.demo import demo_cells, demo_rows, draw
+
+
+def test_the_demo_counts_both_halves_and_draws_them(tmp_path: Path) -> None:
+    shield = ShieldConfig(construction_episodes=30)
+    cells = demo_cells(tmp_path, TrainConfig(episodes=50, shield=shield))
+    for cell in cells:
+        write_run(tmp_path / "runs", cell.config)
+    rows = demo_rows(cells)
+    assert [row[0] for row in rows] == ["ddpg", "ddpg", "advice", "advice"]
+    assert rows[3][1] == "after (episodes 31-50)"
+    late = cells[1].folder.read_episodes()[30:]
+    assert rows[3][2] == str(sum(record.violation for record in late))
+    draw(cells, tmp_path / "demo.png")
+    picture = imread(tmp_path / "demo.png")
+    assert picture.shape[:2] == (520, 1300)
+    assert len({tuple(pixel) for pixel in picture.reshape(-1, picture.shape[2])[::7]}) > 20
