@@ -57,7 +57,13 @@ def _windows(recent: int, distant: int) -> Study:
 
 
 CORE = Study("core", GOALS, SIX)
-CONSTRAINED = Study("constrained", ("constrained-randomised-goal",), SIX)
+CONSTRAINED = Study(
+    "constrained",
+    ("constrained-randomised-goal",),
+    SIX,
+    # inside a hazard nothing is safe, and the least risky action does not lead out of it
+    {"shield.fallback": "proposed"},
+)
 LENDERS = Study("core", RANDOMISED, ("advice", "tabular", "csc"))
 TRANSFER = Study(
     "transfer",
