@@ -29,11 +29,11 @@ def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
         optional = spec.type == "int | None" and value is not None
         if not (optional or isinstance(default, int | float)):
             continue
-        whole = optional or isinstance(default, int)
-        if isinstance(default, bool) != isinstance(value, bool) or not isinstance(
+        kind = int if optional else type(default)
+        whole = issubclass(kind, int)
+        if (kind is bool) != isinstance(value, bool) or not isinstance(
             value, int if whole else (int, float)
         ):
-            kind = int if optional else type(default)
             raise SettingError(f"{name}: expected {kind.__name__}, found {value!r}")
         low, high = limits.get(name, (1 if whole and not isinstance(value, bool) else 0, math.inf))
         if not low <= value <= high or value == math.inf:

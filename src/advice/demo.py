@@ -10,7 +10,7 @@ import numpy as np
 
 from advice.config import TrainConfig
 from advice.reports.plots import canvas
-from advice.reports.style import INK, METHODS, method_label
+from advice.reports.style import INK, METHOD_LOOKS, method_label
 from advice.runs.engines import run_local
 from advice.runs.grid import Cell, status_of, write_grid
 from advice.runs.records import RunFolder
@@ -65,7 +65,7 @@ def draw(cells: list[Cell], path: Path) -> None:
                 records = cell.folder.read_episodes()
                 total = np.cumsum([getattr(record, what) for record in records])
                 method = cell.config.method
-                colour, dash, width = METHODS[method]
+                colour, dash, width = METHOD_LOOKS[method]
                 axis.plot(
                     range(1, len(total) + 1),
                     total,

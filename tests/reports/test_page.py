@@ -19,7 +19,7 @@ from advice.reports.curves import BY_NAME, curve, k_history
 from advice.reports.page import Report, write_report
 from advice.reports.plots import Drawing, draw_curves, draw_k_history, save
 from advice.reports.statistics import Interval
-from advice.reports.style import METHODS, method_looks, method_order
+from advice.reports.style import METHOD_LOOKS, method_looks, method_order
 from advice.reports.summaries import (
     after,
     aggregate_table,
@@ -146,8 +146,8 @@ def test_the_same_runs_give_the_same_figure(tmp_path: Path) -> None:
 
 def test_methods_look_the_same_everywhere() -> None:
     looks = method_looks(["advice", "ddpg", "rcpo+advice"])
-    assert looks["advice"] == METHODS["advice"]
-    assert len({look.colour for look in looks.values()}) == len(METHODS) + 1
+    assert looks["advice"] == METHOD_LOOKS["advice"]
+    assert len({look.colour for look in looks.values()}) == len(METHOD_LOOKS) + 1
     assert method_looks(["rcpo+advice"])["rcpo+advice"] == looks["rcpo+advice"]
     assert method_order(["advice", "rcpo+advice", "csc", "ddpg"])[0] == "ddpg"
     assert method_order(["advice", "rcpo+advice", "csc", "ddpg"])[-1] == "advice"

@@ -18,7 +18,7 @@ import numpy as np
 from advice.config import TrainConfig
 from advice.reports.statistics import Floats
 from advice.reports.studies import reference_of, settings_of, study_of, uses
-from advice.reports.style import METHODS, method_label, method_order
+from advice.reports.style import METHOD_LOOKS, method_label, method_order
 from advice.runs.records import COLUMNS, RunFolder, file_name
 from advice.types import AdviceError, BrokenFileError
 
@@ -228,7 +228,7 @@ def _sort(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:
 def _missing(methods: dict[str, list[Run]], studies: dict[str, list[Variant]]) -> list[str]:
     """What an impatient reader should know: absent methods, absent seeds, unfinished runs."""
     lines = []
-    absent = [method_label(name) for name in METHODS if name not in methods]
+    absent = [method_label(name) for name in METHOD_LOOKS if name not in methods]
     if absent:
         lines.append(f"no runs of {', '.join(absent)}")
     seeds = {run.config.seed for runs in methods.values() for run in runs}

@@ -209,22 +209,22 @@ def draw_times(
     name: str,
     title: str,
     caption: str,
-    hours: Mapping[str, Sequence[float]],
+    minutes: Mapping[str, Sequence[float]],
     looks: Mapping[str, Look],
 ) -> Drawing:
     """Compute time per run: one bar per method, a dot per run."""
-    with canvas(size=(7.4, 0.42 * len(hours) + 1.1)) as (figure, axes):
-        for row, (method, values) in enumerate(hours.items()):
+    with canvas(size=(7.4, 0.42 * len(minutes) + 1.1)) as (figure, axes):
+        for row, (method, values) in enumerate(minutes.items()):
             axes.barh(row, np.mean(values), color=looks[method].colour, alpha=0.45, height=0.62)
             axes.plot(values, [row] * len(values), "o", color=looks[method].colour, markersize=4)
-        axes.set_yticks(range(len(hours)), [method_label(method) for method in hours])
+        axes.set_yticks(range(len(minutes)), [method_label(method) for method in minutes])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set(title=title, xlabel="minutes per run")
         axes.set_xlim(left=0)
     rows = [
         (method_label(method), i, value)
-        for method, values in hours.items()
+        for method, values in minutes.items()
         for i, value in enumerate(values)
     ]
     return Drawing(name, title, caption, figure, ("method", "run", "minutes"), rows, wide=True)

@@ -14,7 +14,7 @@ class Look(NamedTuple):
     width: float
 
 
-METHODS = {
+METHOD_LOOKS = {
     "ddpg": Look("#7d8590", (0, (1, 1)), 1.5),
     "ddpg-lag": Look("#1f83c4", (0, (5, 1.5)), 1.5),
     "rcpo": Look("#009e73", (0, (6, 1.5, 1, 1.5)), 1.5),
@@ -47,15 +47,15 @@ def method_label(method: str) -> str:
 
 def method_order(methods: Iterable[str]) -> list[str]:
     """The paper's order, then composed methods, ADVICE last so that it is drawn on top."""
-    known = [name for name in METHODS if name != "advice"]
+    known = [name for name in METHOD_LOOKS if name != "advice"]
     rank = {name: i for i, name in enumerate(known)} | {"advice": len(known) + 1}
     return sorted(set(methods), key=lambda method: (rank.get(method, len(known)), method))
 
 
 def method_looks(methods: Iterable[str]) -> dict[str, Look]:
     """The look of every method of a report; the same in each of its figures."""
-    spare = sorted(set(methods) - set(METHODS))
-    return METHODS | {
+    spare = sorted(set(methods) - set(METHOD_LOOKS))
+    return METHOD_LOOKS | {
         name: Look(SPARE_COLOURS[i % len(SPARE_COLOURS)], "-", 1.5) for i, name in enumerate(spare)
     }
 
