@@ -1,0 +1,117 @@
+"""Training has not changed: each method still gives the recorded episodes, weights and decisions.
+
+After a change that is meant to alter training, record anew with
+``python tests/test_golden_runs.py`` and say in the commit why.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import platform
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advice.config import AgentConfig, EnvConfig, ShieldConfig, TrainConfig
+from advice.files import read_arrays
+from advice.runs.loop import Listener, train
+
+RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
+AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5)
+SHIELD = ShieldConfig(
+    construction_episodes=20, hidden_size=32, max_epochs=8, intervention_penalty=0.05
+)
+CORRIDOR = {"task": "tiny:Corridor", "episodes": 40}
+DRIVING = {
+    "task": "randomised-goal",
+    "episodes": 40,
+    "env": EnvConfig(max_episode_steps=80, options={"cubes": 14}),
+}
+RUNS: dict[str, dict[str, Any]] = {
+    method: {"method": method, **CORRIDOR}
+    for method in ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice", "td3", "sac+advice")
+} | {"advice-driving": {"method": "advice", **DRIVING}}
+
+
+class Keep(Listener):
+    """Keeps the shield of a run."""
+
+    def ready(self, agent: Any, shield: Any) -> None:
+        self.shield = shield
+
+
+def versions() -> dict[str, str]:
+    """Everything that may round differently."""
+    packages = ("numpy", "scipy", "jax", "jaxlib", "optax", "mujoco")
+    return {name: metadata.version(name) for name in packages} | {"machine": platform.machine()}
+
+
+def digest(parts: list[bytes]) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
+
+
+def decisions(shield: Any, size: int) -> str:
+    """What the final shield says about fixed observations of that size and actions."""
+    if not shield.armed:
+        return "unarmed"
+    rng = np.random.default_rng(0)
+    observations = rng.uniform(-1 if size == 2 else 0, 1, (100, size)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (100, 2)).astype(np.float32)
+    verdicts = [shield.guard(*pair) for pair in zip(observations, actions, strict=True)]
+    return digest(
+        [
+            np.asarray(v.action).tobytes() + bytes([v.intervened, v.safe_neighbours])
+            for v in verdicts
+        ]
+    )
+
+
+def fingerprint(run: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Digests of a run's episodes, actions, learnt arrays and the shield's decisions."""
+    keep = Keep()
+    train(TrainConfig(agent=AGENT, shield=SHIELD, seed=3, **run), folder, keep)
+    with open(folder / "episodes.csv", newline="") as stream:
+        rows = [row[:-1] for row in csv.reader(stream)]  # all but the seconds
+    arrays, _ = read_arrays(folder / "agent.safetensors", "agent", 1)
+    violation, interventions = rows[0].index("violation"), rows[0].index("interventions")
+    return {
+        "violations": sum(int(row[violation] in ("1", "True")) for row in rows[1:]),
+        "interventions": sum(int(row[interventions]) for row in rows[1:]),
+        "episodes": digest([",".join(row).encode() for row in rows]),
+        "actions": digest([(folder / "actions.bin").read_bytes()]),
+        # the names of the arrays may change, what they hold may not
+        "weights": digest(sorted(array.tobytes() for array in arrays.values())),
+        "decisions": decisions(keep.shield, 32 if run["task"] == "randomised-goal" else 2),
+    }
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_training_is_as_recorded(name: str, tmp_path: Path) -> None:
+    recorded = json.loads(RECORDED.read_text())
+    if recorded["versions"] != versions():
+        pytest.skip(f"recorded with {recorded['versions']}, found {versions()}")
+    assert fingerprint(RUNS[name], tmp_path / "run") == recorded["runs"][name]
+
+
+def record() -> None:
+    """Train every run and write what came out."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {name: fingerprint(run, Path(folder) / name) for name, run in RUNS.items()}
+    text = json.dumps({"versions": versions(), "runs": runs}, indent=1)
+    RECORDED.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    from advice.threads import restart_with_one_thread
+
+    restart_with_one_thread()
+    sys.path.insert(0, str(Path(__file__).parent))
+    record()
