@@ -1,4 +1,4 @@
-"""Stable-Baselines3 behind a shield: needs PyTorch, see `make test-integrations`."""
+"""Stable-Baselines3 behind a shield: needs PyTorch, see `make test-extras`."""
 
 from __future__ import annotations
 
