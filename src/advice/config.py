@@ -1,4 +1,4 @@
-"""Every setting, as frozen dataclasses: one per room. A field's docstring is the command's help."""
+"""All settings, as frozen dataclasses. A field's docstring is its help on the command line."""
 
 from __future__ import annotations
 
@@ -338,14 +338,21 @@ def flat(config: Any) -> dict[str, Any]:
     return walk("", to_dict(config))
 
 
+RETIRED_SETTINGS: dict[str, frozenset[str]] = {}
+"""Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
+
+
 def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
-    """The config that :func:`to_dict` described; an unknown key is an error."""
+    """The config that :func:`to_dict` described. Ignores retired settings.
+
+    Raises SettingError for any other unknown key.
+    """
     hints = get_type_hints(kind)
-    unknown = sorted(set(values) - set(hints))
-    if unknown:
+    retired = RETIRED_SETTINGS.get(kind.__name__, frozenset())
+    parts = {name: value for name, value in values.items() if name not in retired}
+    if unknown := sorted(set(parts) - set(hints)):
         raise SettingError(f"{kind.__name__} has no setting {', '.join(map(repr, unknown))}")
-    parts = dict(values)
-    for name, value in values.items():
+    for name, value in parts.items():
         if dataclasses.is_dataclass(hints[name]):
             if not isinstance(value, dict):
                 raise SettingError(f"{kind.__name__}.{name}: expected settings, found {value!r}")
