@@ -19,7 +19,7 @@ from gymnasium.spaces import Box
 
 from advice import Shield, ShieldConfig
 from advice.shields.encoder import SLOPE, Encoder, EncoderWeights
-from advice.shields.judge import Judge
+from advice.shields.model import FittedModel
 from advice.threads import restart_with_one_thread
 
 OBSERVATION, ACTION = 32, 2
@@ -52,7 +52,7 @@ def made_shield(features: int, power: int = 1, **settings: Any) -> Shield:
         ]
     )
     safe = points[:, 0] > np.median(points[:, 0])
-    shield._judge = Judge(
+    shield._model = FittedModel(
         encoder, points, safe, np.arange(features), shield.action_space, shield.config
     )
     return shield
@@ -124,16 +124,16 @@ def the_usual_way(shield: Shield) -> Callable[[np.ndarray, np.ndarray], int]:
     import jax.numpy as jnp
     from sklearn.neighbors import NearestNeighbors
 
-    judge = shield._judge
-    assert judge is not None
-    w = judge.encoder.weights
+    model = shield._model
+    assert model is not None
+    w = model.encoder.weights
     w1, b1, w2, b2 = (jnp.asarray(x, jnp.float32) for x in w[2:])
     encode = jax.jit(lambda f: jax.nn.leaky_relu(f @ w1 + b1, SLOPE) @ w2 + b2)
-    tree = NearestNeighbors(n_neighbors=5).fit(judge.neighbours.points)
+    tree = NearestNeighbors(n_neighbors=5).fit(model.neighbours.points)
 
     def votes(obs: np.ndarray, action: np.ndarray) -> int:
         latent = np.asarray(encode(np.concatenate([obs, action])[None]))
-        return int(judge.safe[tree.kneighbors(latent, return_distance=False)[0]].sum())
+        return int(model.safe[tree.kneighbors(latent, return_distance=False)[0]].sum())
 
     return votes
 
@@ -178,7 +178,7 @@ def main() -> None:
     usual_us = cost(usual, endorsed, 3)
     say("usual_us", "endorse the usual way (us)", *usual_us)
     say("usual_ratio", "  times slower than ours", usual_us[0] / single[0])
-    candidates = shield._judge.candidates.fixed  # type: ignore[union-attr]
+    candidates = shield._model.candidates.fixed  # type: ignore[union-attr]
     usual_intervene = cost(lambda obs, _: [usual(obs, a) for a in candidates], refused[:10], 2)
     say("usual_intervene_us", "intervene the usual way, action by action (us)", usual_intervene[0])
     say(

@@ -70,11 +70,11 @@ def enumerate_all_pairs(shield: Shield) -> tuple[float, float, int]:
     import jax.numpy as jnp
 
     features, safe, serials, episodes = shield._store.all()
-    judge, config = shield._judge, shield.config
-    assert judge is not None
-    weights = judge.encoder.weights
+    model, config = shield._model, shield.config
+    assert model is not None
+    weights = model.encoder.weights
     held = np.isin(serials, shield._held_out)
-    rows = jnp.asarray(((features - weights.centre) / weights.reach).astype(np.float32))
+    rows = jnp.asarray(((features - weights.offset) / weights.scale).astype(np.float32))
     rng = np.random.default_rng(1)
     train = np.flatnonzero(~held)
     first, second = (train[x] for x in np.triu_indices(len(train), 1))
@@ -109,7 +109,7 @@ def enumerate_all_pairs(shield: Shield) -> tuple[float, float, int]:
             best, best_state, stale = loss, state, 0
         elif stale % config.plateau_patience == 0:
             rate = max(rate * config.plateau_factor, config.min_learning_rate)
-    folded = Encoder(autoencoder._fold(best_state, weights.centre, weights.reach))
+    folded = Encoder(autoencoder._fold(best_state, weights.offset, weights.scale))
     found = audit(folded.encode(features.astype(np.float64)), safe, episodes, held, 4, 5)
     return found.at_k[3].balanced_accuracy, time.perf_counter() - start, epochs * steps
 

@@ -27,8 +27,8 @@ from advice.config import PRESETS, ShieldConfig
 from advice.runs.evaluate import FRESH, Trained, load_trained, play
 from advice.runs.loop import episode_seed
 from advice.runs.records import RunFolder
-from advice.shields.advice import Shield
-from advice.shields.shield import NoShield, PostShield
+from advice.shields.base import NoShield, PostShield
+from advice.shields.shield import Shield
 
 PAPER, LIDAR = PRESETS["paper"], PRESETS["lidar"]
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from advice.shields.advice import Shield
+from advice.shields.shield import Shield
 
 
 class Robot:

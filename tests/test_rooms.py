@@ -19,10 +19,10 @@ DOORS = {
     "threads": set(),
     "envs": set(),
     "agents": set(),
-    "shields": set(),
+    "shields": {"envs.signals"},
     "runs": {"envs", "agents", "shields"},
-    "reports": {"runs.records", "runs.replay", "Shield"},
-    "integrations": {"shields"},
+    "reports": {"runs.records", "runs.resimulate", "Shield"},
+    "integrations": {"shields", "envs.signals"},
 }
 
 

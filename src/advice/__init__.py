@@ -13,13 +13,13 @@ from advice.types import Outcome, Verdict
 if TYPE_CHECKING:
     from advice.envs import make
     from advice.integrations.wrapper import ShieldedEnv
-    from advice.shields.advice import Shield
+    from advice.shields.shield import Shield
 
 __version__ = "0.1.0"
 __all__ = ["PRESETS", "Outcome", "Shield", "ShieldConfig", "ShieldedEnv", "Verdict", "make"]
 
 _LAZY = {
-    "Shield": "advice.shields.advice",
+    "Shield": "advice.shields.shield",
     "ShieldedEnv": "advice.integrations.wrapper",
     "make": "advice.envs",
 }

@@ -76,7 +76,7 @@ def evaluate(options: Evaluate) -> int:
 
 def inspect(options: Inspect) -> int:
     from advice.runs.records import RunFolder
-    from advice.shields.advice import Shield
+    from advice.shields.shield import Shield
 
     shield_file = options.path
     if options.path.is_dir():

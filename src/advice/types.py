@@ -24,15 +24,15 @@ class Outcome(enum.IntEnum):
 
 
 class Verdict(NamedTuple):
-    """A shield's answer to one proposed action."""
+    """A shield's answer to one proposed action; ``Verdict(action)`` endorses it."""
 
     action: Any
     """What to execute: the proposal itself, bit for bit, or its replacement."""
-    intervened: bool
+    intervened: bool = False
     """True if the proposal was judged unsafe and another action took its place."""
-    safe_neighbours: int
+    safe_neighbours: int = 0
     """How many of the proposal's K_max nearest neighbours are safe."""
-    no_safe_action: bool
+    no_safe_action: bool = False
     """True if the proposal was judged unsafe and no candidate was judged safe either."""
     candidates: int = 0
     """How many alternatives were examined."""

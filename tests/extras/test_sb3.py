@@ -23,7 +23,7 @@ from stable_baselines3.common.vec_env import (
 
 import advice
 from advice.integrations.sb3 import shield
-from advice.shields.shield import NoShield
+from advice.shields.base import NoShield
 from advice.types import AdviceError, BudgetSpentError, SettingError, Verdict
 from tiny import Corridor
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from advice import Shield
 from advice.config import EnvConfig, ShieldConfig, TrainConfig
+from advice.envs.signals import read_signals
 from advice.runs.loop import episode_seed, make_environment
 from advice.runs.records import RecordWriter, RunFolder
-from advice.shields.labels import label
-from advice.shields.signals import read_signals
+from advice.shields.memory import label
 from advice.types import EpisodeRecord, Verdict
 
 SHIELD = ShieldConfig(construction_episodes=12, hidden_size=16, max_epochs=8)

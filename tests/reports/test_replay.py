@@ -21,7 +21,7 @@ from advice.reports.page import write_report
 from advice.reports.replay_page import judged_in_words, write_replay
 from advice.runs.loop import episode_seed, make_environment, train
 from advice.runs.records import RecordWriter, RunFolder
-from advice.runs.replay import (
+from advice.runs.resimulate import (
     Counterfactual,
     choose_episode,
     counterfactuals,

@@ -16,7 +16,7 @@ from advice.files import read_arrays
 from advice.runs.checkpoints import Counters
 from advice.runs.loop import Listener, RunError, episode_seed, train
 from advice.runs.records import FolderLockedError, RunFolder, read_actions
-from advice.shields.advice import Shield
+from advice.shields.shield import Shield
 from advice.types import AdviceError, EpisodeRecord
 
 

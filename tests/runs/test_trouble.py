@@ -21,8 +21,8 @@ from advice.runs.checkpoints import Counters
 from advice.runs.evaluate import check_video_name, evaluate
 from advice.runs.loop import DivergedError, Listener, RunError, train
 from advice.runs.records import RunFolder, provenance, read_actions
-from advice.shields.advice import Shield
-from advice.shields.shield import PostShield
+from advice.shields.base import PostShield
+from advice.shields.shield import Shield
 from advice.types import AdviceError, BrokenFileError, EpisodeRecord, SettingError
 from tiny import Corridor
 

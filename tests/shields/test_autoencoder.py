@@ -8,7 +8,7 @@ from advice.config import ShieldConfig
 from advice.shields import autoencoder
 from advice.shields.autoencoder import contrastive_loss, fit_autoencoder
 from advice.shields.encoder import Encoder
-from advice.shields.split import held_out_mask
+from advice.shields.memory import held_out_mask
 
 SMALL = ShieldConfig(hidden_size=32, max_epochs=20)
 

@@ -22,7 +22,7 @@ def weights(seed: int, d: int = 7, hidden: int = 40, latent: int = 3) -> Encoder
 
 
 def plain(w: EncoderWeights, features: np.ndarray) -> np.ndarray:
-    hidden = np.clip((features - w.centre) / w.reach, -REACH, REACH) @ w.w1 + w.b1
+    hidden = np.clip((features - w.offset) / w.scale, -REACH, REACH) @ w.w1 + w.b1
     return np.where(hidden > 0, hidden, SLOPE * hidden) @ w.w2 + w.b2
 
 
@@ -41,8 +41,8 @@ def test_by_hand():
 
 def test_bending_by_hand():
     """Bounds 0 and 4: 3 lies at 3/4, whose cube 27/64 is -5/32 on the scale from -1 to 1."""
-    centre, reach, power = np.full(4, 2.0), np.full(4, 2.0), np.array([3, 1, 3, 3])
-    values = scaled(np.array([3.0, 3.0, -1.0, 99.0]), centre, reach, power)
+    offset, scale, power = np.full(4, 2.0), np.full(4, 2.0), np.array([3, 1, 3, 3])
+    values = scaled(np.array([3.0, 3.0, -1.0, 99.0]), offset, scale, power)
     assert values.tolist() == [-5 / 32, 0.5, -1.0, REACH]
 
 
@@ -62,7 +62,7 @@ def test_rounding_is_slight(seed):
     The activation shrinks differences, so they add up as the absolute weights say.
     """
     w = weights(seed)
-    features = w.centre + w.reach * np.random.default_rng(seed).uniform(-1, 1, (50, 7))
+    features = w.offset + w.scale * np.random.default_rng(seed).uniform(-1, 1, (50, 7))
     most = (abs(w.w1).sum(0) + 1) @ abs(w.w2) / UNIT
     assert (abs(Encoder(w).encode(features) - plain(w, features)) <= most).all()
 
@@ -79,8 +79,8 @@ def test_every_way_to_add_up_gives_the_same_bits(seed, rows, split, power):
     shuffled = np.random.default_rng(seed).permutation(7)
     moved = Encoder(
         encoder.weights._replace(
-            centre=encoder.weights.centre[shuffled],
-            reach=encoder.weights.reach[shuffled],
+            offset=encoder.weights.offset[shuffled],
+            scale=encoder.weights.scale[shuffled],
             w1=encoder.weights.w1[shuffled],
         ),
         encoder.power[shuffled],
@@ -90,8 +90,8 @@ def test_every_way_to_add_up_gives_the_same_bits(seed, rows, split, power):
 
 def test_far_inputs_count_as_the_edge():
     w = weights(0)
-    edge = w.centre + REACH * w.reach
-    far = w.centre + 1e30 * w.reach
+    edge = w.offset + REACH * w.scale
+    far = w.offset + 1e30 * w.scale
     np.testing.assert_array_equal(Encoder(w).encode(edge), Encoder(w).encode(far))
 
 
@@ -101,7 +101,7 @@ def test_far_inputs_count_as_the_edge():
         ("w1", np.full((7, 40), np.nan)),
         ("w1", np.full((7, 40), 1e308)),
         ("b1", np.zeros(3)),
-        ("reach", np.zeros(7)),
+        ("scale", np.zeros(7)),
         ("w2", np.zeros((40, 3), np.float32)),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, is_safe, watch
 
 from advice import Outcome, Shield, ShieldConfig
-from advice.shields.shield import NoShield, PostShield
+from advice.shields.base import NoShield, PostShield
 from advice.types import NotFittedError, OneClassError, SpaceMismatchError
 
 OBS = np.array([0.5, 0, 0, 0], np.float32)
@@ -160,12 +160,12 @@ def test_fallbacks_when_nothing_is_safe(fitted):
     verdict = cautious.guard(obs, ACTION)
     assert verdict.intervened
     assert verdict.no_safe_action
-    judge = cautious._judge
-    considered = judge.consider(cautious._feature(obs, ACTION))
+    model = cautious._model
+    considered = model.consider(cautious._feature(obs, ACTION))
     most = considered.safe_neighbours.max()
     clearance = [
-        min(d for d, i in zip(row_d, row_i, strict=True) if not judge.safe[i])
-        for row_i, row_d in zip(*judge.neighbours.query(considered.latents), strict=True)
+        min(d for d, i in zip(row_d, row_i, strict=True) if not model.safe[i])
+        for row_i, row_d in zip(*model.neighbours.query(considered.latents), strict=True)
     ]
     best = max(
         (c, -i)
@@ -185,7 +185,7 @@ def test_few_features_vote_by_share():
     shield.record(np.full(4, -0.9), -np.ones(2), Outcome.UNSAFE)
     shield.fit()
     assert shield.guard(np.full(4, 0.9), np.ones(2)).safe_neighbours == 1
-    assert shield._judge.required(4) == 2  # ceil(4 * 2 / 5)
+    assert shield.required_votes == 2  # ceil(4 * 2 / 5)
     assert "nothing could be held out" in str(shield.audit())
 
 
@@ -282,11 +282,11 @@ def test_unbounded_and_shaped_spaces_are_scaled_from_the_data():
         shield.record(obs, rng.normal(size=1), Outcome(int(obs[0, 0] > 50)))
         shield.end_episode(False)
     shield.fit()
-    weights = shield._judge.encoder.weights
-    np.testing.assert_allclose(weights.reach[:4], [2000, 2, 2, 2e-3], rtol=0.3)
+    weights = shield._model.encoder.weights
+    np.testing.assert_allclose(weights.scale[:4], [2000, 2, 2, 2e-3], rtol=0.3)
     verdict = shield.guard(np.full((2, 2), 50.0) - [[2000, 0], [0, 0]], np.zeros(1))
     assert verdict.safe_neighbours < 3
-    assert np.isfinite(shield._judge.candidates.fixed).all()
+    assert np.isfinite(shield._model.candidates.fixed).all()
 
 
 def test_wants_fit_after_the_construction_episodes_until_fitted():
@@ -322,7 +322,7 @@ def test_keep_learning_adds_neighbours_without_a_refit(fitted, queries):
     assert learning.guard(obs, action).safe_neighbours == 5
     learning.end_episode(False)
     assert learning.guard(obs, action).safe_neighbours == 5
-    assert len(learning._judge.neighbours) == len(fitted._judge.neighbours) + 5
+    assert len(learning._model.neighbours) == len(fitted._model.neighbours) + 5
 
 
 def test_what_the_full_store_drops_leaves_the_memory():
@@ -331,8 +331,8 @@ def test_what_the_full_store_drops_leaves_the_memory():
     watch(shield, 60)
     shield.fit()
     watch(shield, 60, seed=1)
-    assert len(shield._judge.neighbours) == 60
-    assert sorted(shield._judge.serials) == sorted(shield._store.all()[2])
+    assert len(shield._model.neighbours) == 60
+    assert sorted(shield._model.serials) == sorted(shield._store.all()[2])
 
 
 def test_a_fit_that_is_broken_off_leaves_the_shield_as_it_was():

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advice.shields.labels import EpisodeLabels, FeatureStore, label
-from advice.shields.signals import Signals
+from advice.envs.signals import Signals
+from advice.shields.memory import EpisodeLabels, FeatureStore, label
 from advice.types import Outcome
 
 

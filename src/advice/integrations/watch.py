@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypedDict
 import numpy as np
 
 from advice.config import ShieldConfig
-from advice.shields.advice import Shield
-from advice.shields.labels import EpisodeLabels
-from advice.shields.signals import Signals, read_signals
+from advice.envs.signals import Signals, read_signals
+from advice.shields.memory import EpisodeLabels
+from advice.shields.shield import Shield
 from advice.types import (
     Array,
     BudgetSpentError,

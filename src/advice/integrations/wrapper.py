@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 
 from advice.config import ShieldConfig
+from advice.envs.signals import normalize_step
 from advice.integrations.watch import Features, OutcomeRule, Watch, Watched
-from advice.shields.signals import five_values
 from advice.types import Array, RateActions
 
 
@@ -99,7 +99,7 @@ class ShieldedEnv(Watched, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordCons
             raise gym.error.ResetNeeded("the episode is over or has not begun: call reset first")
         verdict = self.watch.guard(self._seen, self._obs, action)
         report = self.watch.report(verdict, action)
-        obs, reward, terminated, truncated, info = five_values(self.env.step(verdict.action))
+        obs, reward, terminated, truncated, info = normalize_step(self.env.step(verdict.action))
         self.watch.step(0, self._seen, report["executed"], obs, reward, terminated, truncated, info)
         self.watch.stop_if_spent()
         truncated = truncated or (self.budget_spent and not terminated)
@@ -124,4 +124,4 @@ class CostInInfo(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         super().__init__(env)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        return five_values(self.env.step(action))
+        return normalize_step(self.env.step(action))

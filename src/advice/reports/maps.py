@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from advice.reports.plots import Drawing, canvas, legend
 from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Cell
-from advice.runs.replay import Replay
+from advice.runs.resimulate import Replay
 from advice.types import Array
 
 _CELLS = 160  # the decision regions' resolution

@@ -14,7 +14,7 @@ from advice.reports.maps import KIND_COLOURS, outcome
 from advice.reports.page import render
 from advice.reports.style import method_label
 from advice.runs.records import RunFolder
-from advice.runs.replay import (
+from advice.runs.resimulate import (
     Choice,
     Counterfactual,
     Replay,

@@ -12,7 +12,7 @@ from advice.reports.maps import draw_interventions, draw_latent, draw_trajectori
 from advice.reports.plots import Drawing
 from advice.reports.style import Look, method_label
 from advice.reports.tables import Cell, Table
-from advice.runs.replay import Replay, final_critic, resimulate
+from advice.runs.resimulate import Replay, final_critic, resimulate
 from advice.types import AdviceError
 
 STARTS = 3

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.agent import Agent
+from advice.envs.signals import normalize_step, read_signals
 from advice.runs.checkpoints import Checkpointer
 from advice.runs.loop import episode_seed, make_environment
 from advice.runs.methods import build
 from advice.runs.records import RunFolder
-from advice.shields.shield import NoShield, PostShield
-from advice.shields.signals import five_values, read_signals
+from advice.shields.base import NoShield, PostShield
 from advice.types import AdviceError, Array, Verdict
 
 FRESH = 2**31
@@ -97,7 +97,7 @@ def play(
             verdict = shield.guard(obs, proposed, agent.rate_actions)
         else:
             verdict = Verdict(proposed, False, 0, False)
-        obs, reward, terminated, truncated, info = five_values(env.step(verdict.action))
+        obs, reward, terminated, truncated, info = normalize_step(env.step(verdict.action))
         signals = read_signals(info, terminated)
         ended = terminated or truncated
         steps += 1

@@ -17,17 +17,17 @@ import numpy as np
 from advice.agents.agent import Agent
 from advice.config import TrainConfig
 from advice.envs.check import make_from_name
+from advice.envs.signals import normalize_step, read_signals
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
 from advice.runs.events import EventWriter
 from advice.runs.methods import build
 from advice.runs.records import RecordWriter, RunFolder
 from advice.runs.transfer import adopt_safety
-from advice.shields.advice import Shield
 from advice.shields.autoencoder import FitProgress
-from advice.shields.labels import EpisodeLabels
-from advice.shields.shield import PostShield
-from advice.shields.signals import five_values, read_signals
+from advice.shields.base import PostShield
+from advice.shields.memory import EpisodeLabels
+from advice.shields.shield import Shield
 from advice.types import AdviceError, Array, EpisodeRecord, OneClassError, Transition, Verdict
 
 ENDLESS = 100_000
@@ -232,7 +232,7 @@ class _Run:
             else:
                 verdict = Verdict(proposed, False, 0, False)
             with self._naming_the_place(number, steps + 1):
-                next_obs, reward, terminated, truncated, info = five_values(
+                next_obs, reward, terminated, truncated, info = normalize_step(
                     env.step(verdict.action)
                 )
                 next_obs, reward = np.array(next_obs), float(reward)  # it may reuse its array

@@ -14,8 +14,8 @@ from advice.agents.rcpo import RCPO
 from advice.agents.sac import SAC
 from advice.agents.td3 import TD3
 from advice.config import TrainConfig
-from advice.shields.advice import Shield
-from advice.shields.shield import NoShield, PostShield
+from advice.shields.base import NoShield, PostShield
+from advice.shields.shield import Shield
 from advice.shields.tabular import TabularShield
 from advice.types import AdviceError
 

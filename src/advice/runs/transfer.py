@@ -7,8 +7,8 @@ from pathlib import Path
 from advice.agents.agent import Agent
 from advice.runs.checkpoints import read_part
 from advice.runs.records import RunFolder
-from advice.shields.advice import Shield
-from advice.shields.shield import NoShield, PostShield
+from advice.shields.base import NoShield, PostShield
+from advice.shields.shield import Shield
 from advice.types import AdviceError
 
 

@@ -17,6 +17,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
+from advice.shields.cautiousness import required_votes
 from advice.shields.encoder import Floats
 from advice.shields.neighbours import Neighbours
 
@@ -167,9 +168,9 @@ def audit(
     if len(test):
         nearest = neighbours.query(test)
         votes = np.count_nonzero(train_safe[nearest.indices], axis=1)
-        reach = np.sqrt(nearest.squared[:, -1])
+        farthest = np.sqrt(nearest.squared[:, -1])
     else:
-        votes, reach = np.zeros(0, np.int64), np.zeros(0)
+        votes, farthest = np.zeros(0, np.int64), np.zeros(0)
     usual = np.quantile(cKDTree(train).query(train, k=[min(k_max + 1, len(train))])[0], 0.99)
     sigma = pooled_spread(test, test_safe)
     entropy = binned_entropy(latent)
@@ -182,13 +183,14 @@ def audit(
         held_out_unsafe=int((~test_safe).sum()),
         held_out_episodes=len(np.unique(episodes[held_out])),
         at_k=[
-            _at_k(x, math.ceil(x * voters / k_max), votes, test_safe) for x in range(1, k_max + 1)
+            _at_k(x, required_votes(x, k_max, len(train)), votes, test_safe)
+            for x in range(1, k_max + 1)
         ],
         calibration=[
             Calibration(x, wilson(int(test_safe[votes == x].sum()), int((votes == x).sum())))
             for x in range(voters + 1)
         ],
-        far=wilson(int((reach > usual).sum()), len(reach)),
+        far=wilson(int((farthest > usual).sum()), len(farthest)),
         sigma=sigma,
         margins=_margins(test[test_safe], test[~test_safe], sigma),
         entropy_binned=entropy,

@@ -85,8 +85,8 @@ def fit_autoencoder(
     features: NDArray[np.float32],
     safe: NDArray[np.bool_],
     held_out: NDArray[np.bool_],
-    centre: Floats,
-    reach: Floats,
+    offset: Floats,
+    scale: Floats,
     config: ShieldConfig,
     seed: int,
     progress: Callable[[FitProgress], None] | None = None,
@@ -123,7 +123,7 @@ def fit_autoencoder(
             break
         if since_drop >= config.plateau_patience:
             rate, since_drop = max(rate * config.plateau_factor, config.min_learning_rate), 0
-    return _fold(best_state, centre, reach), epoch, best_loss
+    return _fold(best_state, offset, scale), epoch, best_loss
 
 
 def sample_pairs(
@@ -270,17 +270,17 @@ def _validation_loss(state: FitState, rows: Any, pairs: Pairs, config: ShieldCon
     return _loss(state.params, state.norms, rows, pairs, None, config)[0]
 
 
-def _fold(state: FitState, centre: Floats, reach: Floats) -> EncoderWeights:
+def _fold(state: FitState, offset: Floats, scale: Floats) -> EncoderWeights:
     """Batch norm is affine and comes after the activation, so it folds into the next layer."""
     params = {name: np.asarray(value, np.float64) for name, value in state.params.items()}
     mean, variance = (np.asarray(x, np.float64) for x in state.norms["encoder"])
-    scale = params["encoder.scale"] / np.sqrt(variance + _BATCH_NORM_EPS)
-    shift = params["encoder.shift"] - mean * scale
+    gain = params["encoder.scale"] / np.sqrt(variance + _BATCH_NORM_EPS)
+    shift = params["encoder.shift"] - mean * gain
     return EncoderWeights(
-        centre,
-        reach,
+        offset,
+        scale,
         params["w0"],
         params["b0"],
-        (params["w1"] * scale).T,
+        (params["w1"] * gain).T,
         params["b1"] + params["w1"] @ shift,
     )

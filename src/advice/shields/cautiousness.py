@@ -49,6 +49,11 @@ def update_k(
     return k
 
 
+def required_votes(k: int, k_max: int, points: int) -> int:
+    """Safe neighbours needed of min(K_max, points): K, or the same share of fewer points."""
+    return math.ceil(k * min(k_max, points) / k_max)
+
+
 class Cautiousness:
     """K and the violations it follows. Watching fills the windows; K moves once armed."""
 

@@ -29,9 +29,9 @@ UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/UNIT
 class EncoderWeights(NamedTuple):
     """``z = leaky(scaled(f) @ w1 + b1) @ w2 + b2`` for a raw feature f."""
 
-    centre: Floats
+    offset: Floats
     """(d,) what is subtracted from a feature."""
-    reach: Floats
+    scale: Floats
     """(d,) and what it is divided by."""
     w1: Floats
     """(d, hidden)"""
@@ -43,14 +43,14 @@ class EncoderWeights(NamedTuple):
     """(latent,)"""
 
 
-def scaled(features: Floats, centre: Floats, reach: Floats, power: NDArray[np.int64]) -> Floats:
-    """``(f - centre) / reach``, clipped; columns with a power above 1 (all the same) are also bent.
+def scaled(features: Floats, offset: Floats, scale: Floats, power: NDArray[np.int64]) -> Floats:
+    """``(f - offset) / scale``, clipped; columns with a power above 1 (all the same) are also bent.
 
     Their place between the bounds, 0 at the lower and 1 at the upper one, is raised to that power,
     which spreads out what lies near the upper bound. Only products are used, so the bits do not
     depend on the machine.
     """
-    return _bend(_clip((features - centre) / reach), int(power.max()), power > 1)
+    return _bend(_clip((features - offset) / scale), int(power.max()), power > 1)
 
 
 def _clip(values: Floats) -> Floats:
@@ -76,7 +76,7 @@ class Encoder:
     def __init__(self, weights: EncoderWeights, power: NDArray[np.int64] | None = None) -> None:
         _check(weights)
         self.weights = weights
-        self.power = np.ones(len(weights.centre), np.int64) if power is None else power
+        self.power = np.ones(len(weights.offset), np.int64) if power is None else power
         self._exponent, self._bent = int(self.power.max()), self.power > 1
         top = REACH + float(np.abs(weights.b1).max())
         hidden = float((np.abs(weights.w1).sum(0) * REACH + np.abs(weights.b1)).max())
@@ -90,7 +90,7 @@ class Encoder:
     def units(self, features: Floats, first: int = 0) -> Floats:
         """Scaled, clipped and rounded inputs; ``features`` may start at column ``first``."""
         part = slice(first, first + features.shape[-1])
-        values = _clip((features - self.weights.centre[part]) / self.weights.reach[part])
+        values = _clip((features - self.weights.offset[part]) / self.weights.scale[part])
         units = _bend(values, self._exponent, self._bent[part])
         units *= UNIT
         return np.rint(units, out=units)
@@ -111,9 +111,9 @@ class Encoder:
     def encode(self, features: Floats) -> Floats:
         """(..., d) raw features to (..., latent) points, a few thousand rows at a time."""
         if features.ndim == 1 or len(features) <= 4096:
-            return self.finish(self.share(features) + self.b1)
+            return self.finish(self.units(features) @ self.w1 + self.b1)
         blocks = np.array_split(features, -(-len(features) // 4096))
-        return np.concatenate([self.finish(self.share(block) + self.b1) for block in blocks])
+        return np.concatenate([self.encode(block) for block in blocks])
 
 
 def _grid(largest: float) -> float:
@@ -126,12 +126,12 @@ def _round(values: Floats, grid: float) -> Floats:
 
 
 def _check(weights: EncoderWeights) -> None:
-    d, (hidden, latent) = len(weights.centre), weights.w2.shape
+    d, (hidden, latent) = len(weights.offset), weights.w2.shape
     shapes = ((d,), (d,), (d, hidden), (hidden,), (hidden, latent), (latent,))
     for name, array, shape in zip(EncoderWeights._fields, weights, shapes, strict=True):
         if array.shape != shape or array.dtype != np.float64:
             raise ValueError(f"{name}: expected float64 {shape}, found {array.dtype} {array.shape}")
         if not (np.abs(array) < _LARGE).all():
             raise ValueError(f"{name}: expected numbers below {_LARGE:g}")
-    if not (weights.reach >= 1 / _LARGE).all():
-        raise ValueError(f"reach: expected numbers of at least {1 / _LARGE:g}")
+    if not (weights.scale >= 1 / _LARGE).all():
+        raise ValueError(f"scale: expected numbers of at least {1 / _LARGE:g}")

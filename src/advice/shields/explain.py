@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.shields.encoder import Floats
-from advice.shields.judge import Judge
-from advice.types import Array, RateActions, Verdict
+from advice.types import Array, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,32 +140,6 @@ class Explanation:
         axes.scatter(*_plane(self.latent[None]), marker="x", s=120, c="black", label="proposed")
         axes.set(title="Latent space", xlabel="latent 0", ylabel="latent 1")
         axes.legend(loc="upper right")
-
-
-def explain(
-    judge: Judge,
-    obs: Any,
-    action: Any,
-    feature: Floats,
-    k: int,
-    rate_actions: RateActions | None,
-) -> Explanation:
-    """Guard, and keep everything that was weighed (candidates too when the proposal is fine)."""
-    verdict = judge.guard(obs, action, feature, k, rate_actions, details=True)
-    considered = judge.consider(feature)
-    return Explanation(
-        proposal=action,
-        verdict=verdict,
-        k=k,
-        required=judge.required(k),
-        neighbour_safe=judge.safe[verdict.neighbours],
-        latent=judge.encoder.encode(feature),
-        candidates=considered.actions,
-        candidate_safe_neighbours=considered.safe_neighbours,
-        candidate_ratings=judge.rate(obs, considered.actions, feature, rate_actions),
-        memory=judge.neighbours.points,
-        memory_safe=judge.safe,
-    )
 
 
 def _plane(rows: Array) -> tuple[Array, Array]:

@@ -195,7 +195,7 @@ def powers(observation: Space, action: Space, power: int) -> NDArray[np.int64]:
 
 
 def scaling(space: Space, columns: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Centre and reach per number of a space, so that ``(x - centre) / reach`` is about -1..1.
+    """Offset and scale per number of a space, so that ``(x - offset) / scale`` is about -1..1.
 
     From the bounds where they say something; otherwise from the (N, size) ``columns`` seen: their
     median, and half the width of the middle 95 % (of all, if that is nothing).
@@ -203,10 +203,10 @@ def scaling(space: Space, columns: Array) -> tuple[NDArray[np.float64], NDArray[
     if space.kind == "discrete":
         return np.full(space.n, 0.5), np.full(space.n, 0.5)
     seen = columns.astype(np.float64)
-    centre = np.median(seen, axis=0)
+    offset = np.median(seen, axis=0)
     low, high = np.quantile(seen, [0.025, 0.975], axis=0)
-    reach = np.where(high > low, high - low, np.ptp(seen, axis=0)) / 2
+    scale = np.where(high > low, high - low, np.ptp(seen, axis=0)) / 2
     bounded = space.bounded
     low, high = space.low[bounded], space.high[bounded]
-    centre[bounded], reach[bounded] = (low + high) / 2, (high - low) / 2
-    return centre, np.where(reach > 1e-9, reach, 1.0)
+    offset[bounded], scale[bounded] = (low + high) / 2, (high - low) / 2
+    return offset, np.where(scale > 1e-9, scale, 1.0)

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from advice.envs.signals import normalize_step, read_signals
 from advice.runs.evaluate import bordered, load_trained, write_video
 from advice.runs.loop import episode_seed, make_environment
 from advice.runs.records import RunFolder, read_actions
-from advice.shields.signals import five_values, read_signals
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
 Choice = Literal["worst", "first-violation"]
@@ -157,7 +157,7 @@ def _simulate(env: Any, folder: RunFolder, episode: int) -> Replay:
     rewards, signals = [], []
     for action in executed:
         step = env.step(action.reshape(env.action_space.shape))
-        obs, reward, terminated, truncated, info = five_values(step)
+        obs, reward, terminated, truncated, info = normalize_step(step)
         observations.append(obs)
         poses.append(getattr(inner, "car_pose", None))
         rewards.append(float(reward))
@@ -212,7 +212,7 @@ def _sizes(task: Any) -> dict[str, float]:
 
 def _steps_to_harm(env: Any, action: Array, horizon: int) -> int:
     for step in range(1, horizon + 1):
-        _, _, terminated, truncated, info = five_values(env.step(action))
+        _, _, terminated, truncated, info = normalize_step(env.step(action))
         if read_signals(info, terminated).unsafe:
             return step
         if terminated or truncated:

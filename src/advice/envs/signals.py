@@ -22,7 +22,7 @@ class Signals(NamedTuple):
         return self.violation or self.cost > 0
 
 
-def five_values(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+def normalize_step(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
     """(obs, reward[, cost], terminated, truncated, info) with the cost, if there, in ``info``."""
     if len(step) == 5:
         return step
