@@ -122,8 +122,8 @@ def test_the_replay_buffer_holds_what_was_executed(kind: Any, task: str) -> None
     shield(model, QUICK)
     model.learn(1200)
     assert model.shield.armed
-    assert model.watch.interventions > 0
-    assert model.watch.violations > 0
+    assert model.session.interventions > 0
+    assert model.session.violations > 0
     check_replay(model, envs)
 
 
@@ -132,7 +132,7 @@ def test_two_environments_at_once(kind: Any) -> None:
     model, envs = make(kind, "pendulum", count=2)
     shield(model, QUICK)
     model.learn(2000)
-    assert model.watch.interventions > 0
+    assert model.session.interventions > 0
     check_replay(model, envs)
 
 
@@ -174,7 +174,7 @@ def test_ppo(task: str, count: int, learns: Any) -> None:
 
     check = Check()
     model.learn(2000, callback=check)
-    assert model.watch.interventions == check.replaced > 0
+    assert model.session.interventions == check.replaced > 0
 
 
 def test_dqn_and_discrete_actions() -> None:
@@ -188,7 +188,7 @@ def test_dqn_and_discrete_actions() -> None:
     model = DQN("MlpPolicy", env, learning_starts=50, exploration_final_eps=0.8, seed=0)
     shield(model, QUICK)
     model.learn(1500)
-    assert model.watch.interventions > 0
+    assert model.session.interventions > 0
     held = model.replay_buffer.actions[: model.replay_buffer.pos, 0, 0]
     np.testing.assert_array_equal(held, [step[1] for step in env.steps])
 
@@ -202,7 +202,7 @@ def test_a_shield_that_never_intervenes_changes_nothing(kind: Any) -> None:
         return model.learn(400), envs
 
     (bare, bare_envs), (model, envs) = trained(False), trained(True)
-    assert model.watch.interventions == 0
+    assert model.session.interventions == 0
     for left, right in zip(bare_envs[0].steps, envs[0].steps, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
     ours, theirs = model.policy.state_dict(), bare.policy.state_dict()
@@ -228,7 +228,7 @@ def test_the_critic_rates_the_candidates() -> None:
         model.learn(200)
         obs = np.array([0.1, 0.2], np.float32)
         actions = np.array([[-1, 0], [0.5, 0.5], [1, 1]], np.float32)
-        rated = model.watch.rate_actions(obs, actions)
+        rated = model.session.rate_actions(obs, actions)
         seen, _ = model.policy.obs_to_tensor(np.repeat(obs[None], 3, 0))
         values = model.critic(seen, model.policy.obs_to_tensor(actions)[0])  # bounds are -1 and 1
         worst = np.min([value.detach().numpy()[:, 0] for value in values], axis=0)
@@ -313,7 +313,7 @@ def test_the_logger_and_callbacks(tmp_path: Path) -> None:
     lines = (tmp_path / "progress.csv").read_text().splitlines()
     last = dict(zip(lines[0].split(","), lines[-1].split(","), strict=False))
     assert int(last["shield/armed"]) == model.shield.armed
-    assert int(last["shield/interventions"]) <= model.watch.interventions
+    assert int(last["shield/interventions"]) <= model.session.interventions
     assert {"shield/violations", "shield/k"} <= set(last)
     model.logger.close()
 
@@ -323,7 +323,7 @@ def test_a_spent_budget_ends_learning_cleanly(kind: Any, tmp_path: Path) -> None
     model, envs = make(kind, "corridor")
     shield(model, QUICK, max_violations=5, save_path=tmp_path / "shield")
     assert model.learn(100_000) is model
-    assert model.watch.violations == 5
+    assert model.session.violations == 5
     assert len(envs[0].steps) < 5000
     model.save(tmp_path / "model")
     assert " 0 unsafe" not in repr(advice.Shield.load(tmp_path / "shield"))
@@ -341,7 +341,7 @@ def test_under_observation_normalisation_the_shield_sees_the_real_world() -> Non
     real = {(*step[0].tolist(), *step[1].tolist()) for step in env.steps}
     assert {tuple(row) for row in stored.tolist()} <= real
     check_replay(model, [env])
-    rate = model.watch.rate_actions
+    rate = model.session.rate_actions
     seen, _ = model.policy.obs_to_tensor(venv.normalize_obs(np.array([[0.1, 0.2]], np.float32)))
     value = model.critic.q1_forward(
         seen, model.policy.obs_to_tensor(np.zeros((1, 2), np.float32))[0]
@@ -366,7 +366,7 @@ def test_dictionary_observations() -> None:
     model = SAC("MultiInputPolicy", DictCorridor(), action_noise=noise, learning_starts=50, seed=0)
     shield(model, QUICK, features=lambda obs: obs["at"])
     model.learn(900)
-    assert model.watch.interventions > 0
+    assert model.session.interventions > 0
 
 
 def test_worker_processes() -> None:
@@ -386,7 +386,7 @@ def test_a_new_environment_keeps_the_shield() -> None:
     model.set_env(env)
     model.set_env(model.get_env())  # once is enough
     model.learn(100)
-    assert model.watch.episodes > 0
+    assert model.session.episodes > 0
     assert model.get_env().__class__ is DummyVecEnv
     with pytest.raises(AdviceError, match="already"):
         shield(model)
@@ -409,17 +409,17 @@ def test_only_the_models_own_learning_is_guarded(normalise: bool) -> None:
     before = [venv, getattr(venv, "venv", None)]
     other, model = (shield(TD3("MlpPolicy", venv, seed=0), shield=Standstill()) for _ in range(2))
     model.learn(30)
-    assert (other.watch.interventions, model.watch.interventions) == (0, 30)
+    assert (other.session.interventions, model.session.interventions) == (0, 30)
     assert not any(step[1].any() for step in env.steps)
     assert [model.get_env(), getattr(venv, "venv", None)] == before
 
     evaluate_policy(model, model.get_env(), n_eval_episodes=1, warn=False)
     TD3("MlpPolicy", venv, seed=0).learn(30)
     assert all(step[1].any() for step in env.steps[30:])
-    assert model.watch.interventions == 30
+    assert model.session.interventions == 30
     again = shield(TD3("MlpPolicy", model.env, seed=0), shield=Standstill())  # the guard itself
     again.learn(30)
-    assert (model.watch.interventions, again.watch.interventions) == (30, 30)
+    assert (model.session.interventions, again.session.interventions) == (30, 30)
 
 
 def test_evaluation_takes_over_the_normalisation() -> None:
@@ -456,8 +456,8 @@ def test_labels_come_from_beneath_the_normalisation(stack: int) -> None:
     model = PPO("MlpPolicy", venv, n_steps=64, batch_size=32, n_epochs=2, seed=0)
     shield(model, QUICK, outcome=outcome)
     model.learn(2000)
-    assert model.watch.violations > 12
-    assert model.watch.interventions > 0
+    assert model.session.violations > 12
+    assert model.session.interventions > 0
     np.testing.assert_array_equal([obs for obs, _ in seen], [step[3] for step in env.steps])
     np.testing.assert_allclose([x for _, x in seen], [step[2] for step in env.steps], rtol=1e-6)
 
@@ -470,7 +470,7 @@ def test_actions_of_double_precision(kind: Any) -> None:
     settings = {"n_steps": 64} if kind is PPO else {"learning_starts": 50}
     model = shield(kind("MlpPolicy", Double(), seed=0, **settings), QUICK)
     model.learn(1500)
-    assert model.watch.interventions > 0
+    assert model.session.interventions > 0
 
 
 def test_loading_through_a_shielded_model_gives_a_bare_one(tmp_path: Path) -> None:

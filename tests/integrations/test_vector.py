@@ -12,8 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from walking import QUICK
 
 import advice
-from advice.integrations.vector import ShieldedVectorEnv
-from advice.integrations.watch import row_of
+from advice.integrations.vector import ShieldedVectorEnv, row_of
 from advice.types import BudgetSpentError
 from tiny import Corridor
 
@@ -217,7 +216,7 @@ def test_a_spent_budget_keeps_the_episodes_under_way(crashing: int, monkeypatch:
     while not env.budget_spent:
         env.step(actions)
     assert len(saved) == 1
-    assert env.watch.episodes == 2
+    assert env.session.episodes == 2
     for kind, pairs in zip(("safe", "unsafe"), expected_features(envs), strict=True):
         assert {tuple(row) for row in saved[0][f"store.{kind}.features"].tolist()} == pairs
 
@@ -229,7 +228,7 @@ def test_it_has_the_wrappers_names(fitted: str, tmp_path: Any) -> None:
     shields = walk(env, AutoresetMode.NEXT_STEP, 200)
     assert env.interventions == sum(shield["intervened"].sum() for shield in shields) > 0
     assert rated
-    assert (env.violations, env.budget_spent) == (env.watch.violations, False)
+    assert (env.violations, env.budget_spent) == (env.session.violations, False)
     env.save(tmp_path / "again")
     assert advice.Shield.load(tmp_path / "again").armed
 

@@ -189,7 +189,7 @@ def test_a_step_of_six_values() -> None:
     vector.reset(seed=0)
     for _ in range(60):
         vector.step(np.tile(np.float32([0.5, 1.0]), (2, 1)))
-    assert vector.watch.violations > 0
+    assert vector.session.violations > 0
     vector.close()
 
 
@@ -289,7 +289,7 @@ def test_an_abandoned_episode_counts_as_one() -> None:
         env.step(np.array([1, 0], np.float32))
     env.reset(seed=0)
     env.reset(seed=0)  # nothing happened in between
-    assert env.watch.episodes == 3
+    assert env.session.episodes == 3
 
 
 def test_stepping_past_the_end_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -17,7 +16,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
 
 from advice.config import ShieldConfig
-from advice.integrations.watch import Features, OutcomeRule, Watch
+from advice.shields.session import SessionOptions, ShieldSession
 from advice.types import AdviceError, Array, RateActions, SettingError
 
 LearnFrom: TypeAlias = Literal["executed", "proposed"]
@@ -27,12 +26,8 @@ def shield(
     model: Any,
     config: ShieldConfig | None = None,
     shield: Any = None,
-    outcome: OutcomeRule | None = None,
-    features: Features | None = None,
-    max_violations: int | None = None,
-    save_path: Path | str | None = None,
     on_policy_learns: LearnFrom = "executed",
-    seed: int = 0,
+    **options: Any,
 ) -> Any:
     """Put a shield between an SB3 model and its environments; returns the same model.
 
@@ -60,24 +55,17 @@ def shield(
     if model.env is None:
         raise AdviceError("model: it has no environment yet, call model.set_env(env) first")
     normalised = model.get_vec_normalize_env()
-    watch = Watch(
+    session = ShieldSession(
         (model.env if normalised is None else normalised.venv).observation_space,
         model.action_space,
+        SessionOptions(shield, config, _critic_of(model), **options),
         model.n_envs,
-        shield=shield,
-        config=config,
-        rate_actions=_critic_of(model),
-        outcome=outcome,
-        features=features,
-        max_violations=max_violations,
-        save_path=save_path,
-        seed=seed,
     )
-    if watch.penalty > 0 and isinstance(model, OffPolicyAlgorithm):
+    if session.penalty > 0 and isinstance(model, OffPolicyAlgorithm):
         _check_takes_penalties(model)
     kind = type(model)
     model.__class__ = type(f"Shielded{kind.__name__}", (ShieldedModel, kind), {})
-    model.watch, model.on_policy_learns = watch, on_policy_learns
+    model.session, model.on_policy_learns = session, on_policy_learns
     model.set_env(model.env)
     return model
 
@@ -86,19 +74,19 @@ class ShieldedModel(BaseAlgorithm):
     """What :func:`shield` adds to a model's class, using SB3's own hooks for subclasses."""
 
     env: Any
-    watch: Watch
+    session: ShieldSession
     on_policy_learns: LearnFrom
 
     @property
     def shield(self) -> Any:
         """The shield that guards this model's environments."""
-        return self.watch.shield
+        return self.session.shield
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Change the environment; the shield comes along and sees it from a reset on."""
         super().set_env(env.venv if isinstance(env, GuardedVecEnv) else env, force_reset)
         self._last_obs = None
-        self.env = GuardedVecEnv(self.env, self.watch)
+        self.env = GuardedVecEnv(self.env, self.session)
 
     def get_env(self) -> Any:
         """The environment as it was given, without the guard."""
@@ -118,7 +106,7 @@ class ShieldedModel(BaseAlgorithm):
         return made
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "watch", "on_policy_learns"]
+        return [*super()._excluded_save_params(), "session", "on_policy_learns"]
 
     def _store_transition(
         self, replay_buffer: Any, buffer_action: Array, new_obs: Any, reward: Any, dones: Any,
@@ -126,9 +114,9 @@ class ShieldedModel(BaseAlgorithm):
     ) -> None:  # fmt: skip
         """Off-policy: store what was executed, then the vetoed proposals with their penalty."""
         executed = buffer_action.copy()
-        for place, info in enumerate(infos):
+        for i, info in enumerate(infos):
             if info["shield"]["intervened"]:
-                executed[place] = _to_buffer(self, info["shield"]["executed"])
+                executed[i] = _to_buffer(self, info["shield"]["executed"])
         before = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
         super()._store_transition(replay_buffer, executed, new_obs, reward, dones, infos)
         penalties = np.array([info["shield"]["penalty"] for info in infos])
@@ -143,32 +131,30 @@ class GuardedVecEnv(VecEnvWrapper):
     observation does not drift.
     """
 
-    def __init__(self, venv: VecEnv, watch: Watch) -> None:
+    def __init__(self, venv: VecEnv, session: ShieldSession) -> None:
         super().__init__(venv)
-        self._watch, self._normalised = watch, unwrap_vec_normalize(venv)
+        self._session, self._normalised = session, unwrap_vec_normalize(venv)
         self._obs: list[Any] = []
-        self._seen: list[Array] = []
 
     def reset(self) -> Any:
-        self._watch.check_budget()
-        for place in range(self.num_envs):
-            self._watch.end_episode(place)
+        for env_index in range(self.num_envs):
+            self._session.start_episode(env_index)
         obs = self.venv.reset()
-        self._see(obs if self._normalised is None else self._normalised.get_original_obs())
+        seen = obs if self._normalised is None else self._normalised.get_original_obs()
+        self._obs = _rows(seen, self.num_envs)
         return obs
 
     def step_async(self, actions: Array) -> None:
-        self._watch.check_budget()
-        self._executed, self._reports = self._watch.decide(
-            self._seen, self._obs, np.array(actions), range(self.num_envs)
-        )
-        self.venv.step_async(self._executed.copy())
+        proposed = np.array(actions)
+        verdicts = self._session.guard_batch(self._obs, proposed)
+        self._said = [self._session.describe(*x) for x in zip(verdicts, proposed, strict=True)]
+        self.venv.step_async(np.stack([verdict.action for verdict in verdicts]))
 
     def step_wait(self) -> Any:
         told, (obs, rewards, dones, infos) = self._step_both()
         self._record(*told)
-        for info, report in zip(infos, self._reports, strict=True):
-            info["shield"] = report
+        for info, said in zip(infos, self._said, strict=True):
+            info["shield"] = said
         return obs, rewards, dones, infos
 
     def _step_both(self) -> tuple[Any, Any]:
@@ -186,25 +172,20 @@ class GuardedVecEnv(VecEnvWrapper):
         return listener.told, said
 
     def _record(self, obs: Any, rewards: Any, dones: Any, infos: Any) -> None:
-        rows = _rows(obs, self.num_envs)
-        for place, info in enumerate(infos):
+        self._obs = _rows(obs, self.num_envs)
+        for i, info in enumerate(infos):
             cut = bool(info.get("TimeLimit.truncated", False))
-            self._watch.step(
-                place,
-                self._seen[place],
-                self._executed[place],
-                info["terminal_observation"] if dones[place] else rows[place],
-                float(rewards[place]),
-                bool(dones[place]) and not cut,
+            self._session.record(
+                info["terminal_observation"] if dones[i] else self._obs[i],
+                float(rewards[i]),
+                bool(dones[i]) and not cut,
                 cut,
                 info,
+                env_index=i,
             )
-        self._watch.stop_if_spent()
-        self._see(obs)
-
-    def _see(self, obs: Any) -> None:
-        self._obs = _rows(obs, self.num_envs)
-        self._seen = [self._watch.look(row) for row in self._obs]
+            if dones[i]:
+                self._session.end_episode(i)
+        self._session.close_if_spent()
 
 
 class _Listener:
@@ -230,16 +211,16 @@ class _ShieldCallback(BaseCallback):
         self._replaced: list[tuple[int, int, Array]] = []
 
     def _on_step(self) -> bool:
-        watch = self.model.watch
-        self.logger.record("shield/interventions", watch.interventions)
-        self.logger.record("shield/violations", watch.violations)
-        self.logger.record("shield/armed", int(watch.shield.armed))
-        self.logger.record("shield/k", watch.shield.k)
-        for place, info in enumerate(self.locals["infos"]):
+        session = self.model.session
+        self.logger.record("shield/interventions", session.interventions)
+        self.logger.record("shield/violations", session.violations)
+        self.logger.record("shield/armed", int(session.shield.armed))
+        self.logger.record("shield/k", session.shield.k)
+        for i, info in enumerate(self.locals["infos"]):
             if info["shield"]["intervened"]:
-                self._replaced.append((self._step, place, info["shield"]["executed"]))
+                self._replaced.append((self._step, i, info["shield"]["executed"]))
         self._step += 1
-        return not watch.budget_spent
+        return not session.budget_spent
 
     def _on_rollout_end(self) -> None:
         """On-policy: executed actions take the proposals' places, with their log-probability."""
@@ -250,8 +231,8 @@ class _ShieldCallback(BaseCallback):
         ):
             return
         buffer, policy = self.model.rollout_buffer, self.model.policy
-        steps, places, executed = zip(*self._replaced, strict=True)
-        where = (np.array(steps), np.array(places))
+        steps, indices, executed = zip(*self._replaced, strict=True)
+        where = (np.array(steps), np.array(indices))
         if isinstance(self.model.action_space, Box) and policy.squash_output:
             executed = tuple(policy.scale_action(action) for action in executed)
         actions = np.stack(executed).reshape(len(steps), -1)
@@ -268,7 +249,7 @@ class _ShieldCallback(BaseCallback):
         buffer.log_probs[where] = log_probs.cpu().numpy()
 
     def _on_training_end(self) -> None:
-        self.model.watch.save()
+        self.model.session.save()
 
 
 def _critic_of(model: Any) -> RateActions | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from collections.abc import Mapping
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -10,86 +11,107 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from advice.integrations.watch import Options, Watch, Watched, row_of
-from advice.types import Array
+from advice.integrations.wrapper import HasSession
+from advice.shields.session import SessionOptions, ShieldSession
 
 
-class ShieldedVectorEnv(Watched, VectorWrapper[Any, Any, Any, Any, Any]):
+class ShieldedVectorEnv(HasSession, VectorWrapper[Any, Any, Any, Any, Any]):
     """:class:`advice.ShieldedEnv` for SyncVectorEnv and AsyncVectorEnv: all share one shield.
 
-    Takes the same settings. Every autoreset mode is understood: the step that only resets an
-    environment (next-step mode) is neither guarded nor remembered, and no step is labelled with
-    the observation of the next episode (same-step mode). ``infos["shield"]`` holds arrays with one
-    row per environment, about the actions of this very step; ``infos["_shield"]`` is False where
-    the step was a reset. When ``max_violations`` is spent the next step or reset raises
+    ``options`` are the fields of :class:`advice.shields.session.SessionOptions`. It works with
+    every autoreset mode: the step that only resets an environment (next-step mode) is neither
+    guarded nor recorded, and no step is labelled with the observation of the next episode
+    (same-step mode). ``infos["shield"]`` holds arrays with one row per environment, about the
+    actions of this step; ``infos["_shield"]`` is False where the step was a reset. When the
+    violation budget is spent the next step or reset raises
     :class:`advice.types.BudgetSpentError`.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], **options: Unpack[Options]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:
         super().__init__(env)
-        self.watch = Watch(
-            env.single_observation_space, env.single_action_space, env.num_envs, **options
+        self.session = ShieldSession(
+            env.single_observation_space,
+            env.single_action_space,
+            SessionOptions(**options),
+            env.num_envs,
         )
         mode = env.metadata.get("autoreset_mode", "NextStep")
         self._mode = str(getattr(mode, "value", mode))
         if self._mode not in ("NextStep", "SameStep", "Disabled"):
             raise ValueError(f"autoreset_mode: expected one of Gymnasium's three, found {mode!r}")
         self._obs: list[Any] = []
-        self._seen: list[Array] = []
         self._resetting: NDArray[np.bool_] = np.zeros(env.num_envs, bool)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin new episodes, in all environments or those of ``options["reset_mask"]``."""
-        self.watch.check_budget()
         mask = (options or {}).get("reset_mask")
         chosen = np.ones(self.num_envs, bool) if mask is None else np.array(mask, bool)
-        for place in np.flatnonzero(chosen).tolist():
-            self.watch.end_episode(place)
+        for env_index in np.flatnonzero(chosen).tolist():
+            self.session.start_episode(env_index)
         obs, infos = self.env.reset(seed=seed, options=options)
         self._resetting &= ~chosen
-        self._remember(obs)
+        self._obs = list(iterate(self.env.observation_space, obs))
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Execute the actions, or what the shield puts in their place."""
-        self.watch.check_budget()
-        if not self._seen:
+        """Execute the actions, or their replacements."""
+        self.session.check_budget()
+        if not self._obs:
             raise gym.error.ResetNeeded("no episode has begun: call reset first")
         live = np.flatnonzero(~self._resetting).tolist()
-        executed, reports = self.watch.decide(self._seen, self._obs, np.array(actions), live)
-        shield = {key: np.stack([report[key] for report in reports]) for key in reports[0]}
-        said = {"_shield": ~self._resetting, "shield": shield}
-        obs, rewards, terminated, truncated, infos = self.env.step(executed.copy())
+        proposed = np.array(actions)
+        verdicts = self.session.guard_batch(self._obs, proposed, live)
+        said = [self.session.describe(*pair) for pair in zip(verdicts, proposed, strict=True)]
+        shield = {key: np.stack([each[key] for each in said]) for key in said[0]}
+        extra = {"_shield": ~self._resetting, "shield": shield}
+        executed = np.stack([verdict.action for verdict in verdicts])
+        obs, rewards, terminated, truncated, infos = self.env.step(executed)
 
         ended = np.asarray(terminated) | np.asarray(truncated)
         rows = list(iterate(self.env.observation_space, obs))
-        for place in live:
-            led_to, info = rows[place], infos
-            if ended[place] and self._mode == "SameStep":
-                led_to, info = infos["final_obs"][place], infos["final_info"]
-            self.watch.step(
-                place,
-                self._seen[place],
-                executed[place],
+        for i in live:
+            led_to, info = rows[i], infos
+            if ended[i] and self._mode == "SameStep":
+                led_to, info = infos["final_obs"][i], infos["final_info"]
+            self.session.record(
                 led_to,
-                float(rewards[place]),
-                bool(terminated[place]),
-                bool(truncated[place]),
-                row_of(info, place),
+                float(rewards[i]),
+                bool(terminated[i]),
+                bool(truncated[i]),
+                row_of(info, i),
+                env_index=i,
             )
-        self.watch.stop_if_spent()
+            if ended[i]:
+                self.session.end_episode(i)
+        self.session.close_if_spent()
         if self._mode == "NextStep":
             self._resetting = ended
-        self._remember(obs)
-        return obs, rewards, terminated, truncated, {**infos, **said}
+        self._obs = rows
+        return obs, rewards, terminated, truncated, {**infos, **extra}
 
     def close(self, **kwargs: Any) -> None:
-        """Save the shield, if asked to, and close the environments."""
-        self.watch.save()
+        """Save the shield if ``save_path`` was given, and close the environments."""
+        self.session.save()
         super().close(**kwargs)
 
-    def _remember(self, obs: Any) -> None:
-        self._obs = list(iterate(self.env.observation_space, obs))
-        self._seen = [self.watch.look(row) for row in self._obs]
+
+def row_of(infos: Mapping[str, Any], env_index: int) -> dict[str, Any]:
+    """The info of one environment, from the dictionary of arrays of a Gymnasium vector.
+
+    The mask ``_key`` says where ``key`` holds something; without a mask it does so everywhere.
+    """
+    info: dict[str, Any] = {}
+    for key, values in infos.items():
+        mask = infos.get(f"_{key}")
+        if (key.startswith("_") and key[1:] in infos) or (mask is not None and not mask[env_index]):
+            continue  # a mask itself, or nothing said about this environment
+        if isinstance(values, Mapping):
+            info[key] = row_of(values, env_index)
+            continue
+        try:
+            info[key] = values[env_index]
+        except (TypeError, IndexError):  # said once, about all of them
+            info[key] = values
+    return info

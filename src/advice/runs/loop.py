@@ -17,7 +17,7 @@ import numpy as np
 from advice.agents.agent import Agent
 from advice.config import TrainConfig
 from advice.envs.check import make_from_name
-from advice.envs.signals import normalize_step, read_signals
+from advice.envs.signals import normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
 from advice.runs.events import EventWriter
@@ -26,9 +26,9 @@ from advice.runs.records import RecordWriter, RunFolder
 from advice.runs.transfer import adopt_safety
 from advice.shields.autoencoder import FitProgress
 from advice.shields.base import PostShield
-from advice.shields.memory import EpisodeLabels
+from advice.shields.session import SessionOptions, ShieldSession
 from advice.shields.shield import Shield
-from advice.types import AdviceError, Array, EpisodeRecord, OneClassError, Transition, Verdict
+from advice.types import AdviceError, Array, EpisodeRecord, Transition
 
 ENDLESS = 100_000
 """An episode of that many steps is taken for one that never ends."""
@@ -174,7 +174,10 @@ class _Run:
         self.config, self.folder, self.listener = config, folder, listener
         self.env, self.agent, self.shield = env, agent, shield
         self.counters, self.checkpointer = counters, checkpointer
-        self._said_one_class = False
+        own = isinstance(shield, Shield)  # it brings its settings
+        options = SessionOptions(shield, None if own else config.shield, agent.rate_actions)
+        spaces = env.observation_space, env.action_space
+        self.session = ShieldSession(*spaces, options, say=listener.said)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -206,74 +209,52 @@ class _Run:
         self.save()  # last: it may say that the run is finished
 
     def episode(self) -> None:
-        """One episode, from reset to the last step, with all that is learnt and kept from it."""
+        """One episode, from reset to the last step, with all that is learnt and recorded."""
         number = self.counters.episode + 1
         began = time.perf_counter()
-        agent, shield, env = self.agent, self.shield, self.env
-        penalty = self.config.shield.intervention_penalty
-        with self._naming_the_place(number, 0):
+        agent, session, env = self.agent, self.session, self.env
+        with self._naming_the_step(number, 0):
             obs = np.array(env.reset(seed=episode_seed(self.config.seed, number))[0])
         self._check(number, 0, obs=obs)
         agent.start_episode()
-        labels = EpisodeLabels(self.config.shield.unsafe_per_episode)
-        episode_return = episode_cost = 0.0
-        steps = interventions = no_safe_action = 0
-        violated = succeeded = ended = False
+        session.start_episode()
+        steps, episode_return, ended = 0, 0.0, False
         while not ended:
+            steps += 1
             proposed = agent.act(obs)
-            if not np.isfinite(proposed).all():
-                raise DivergedError(
-                    f"episode {number}, step {steps + 1}: the agent proposes {proposed}, its "
-                    "networks have diverged; try smaller learning rates or rewards. The last "
-                    f"checkpoint, after episode {self.checkpointer.saved.episode}, is kept"
-                )
-            if shield.armed:
-                verdict = shield.guard(obs, proposed, agent.rate_actions)
-            else:
-                verdict = Verdict(proposed, False, 0, False)
-            with self._naming_the_place(number, steps + 1):
-                next_obs, reward, terminated, truncated, info = normalize_step(
-                    env.step(verdict.action)
-                )
-                next_obs, reward = np.array(next_obs), float(reward)  # it may reuse its array
-                signals = read_signals(info, terminated)
-            ended = terminated or truncated
-            self._check(number, steps + 1, obs=next_obs, reward=reward, cost=signals.cost)
-
-            shield.record(obs, verdict.action, labels.next(signals))
+            self._check_proposal(number, steps, proposed)
+            verdict = session.guard(obs, proposed)
+            with self._naming_the_step(number, steps):
+                step = normalize_step(env.step(verdict.action))
+                next_obs, reward = np.array(step[0]), float(step[1])  # it may reuse its array
+                _, _, terminated, truncated, info = step
+                signals = session.record(next_obs, reward, terminated, truncated, info)
+            self._check(number, steps, obs=next_obs, reward=reward, cost=signals.cost)
             agent.observe(
                 Transition(obs, verdict.action, reward, signals.cost, next_obs, terminated)
             )
-            if verdict.intervened and penalty > 0:
-                agent.observe(Transition(obs, proposed, -penalty, 0.0, obs, False))
+            if verdict.intervened and session.penalty > 0:
+                agent.observe(Transition(obs, proposed, -session.penalty, 0.0, obs, False))
             agent.learn()
             self.records.step(verdict.action, proposed)
-
-            obs = next_obs
-            steps += 1
+            obs, ended = next_obs, terminated or truncated
             episode_return += reward
-            episode_cost += signals.cost
-            interventions += verdict.intervened
-            no_safe_action += verdict.no_safe_action
-            violated = violated or signals.unsafe
-            succeeded = succeeded or signals.success
-        interventions += agent.vetoes
-        k = shield.k if shield.armed else 0
-        agent.end_episode(episode_cost)
-        shield.end_episode(violated)
-        self.counters = Counters(
-            number, self.counters.total_steps + steps, self.counters.violations + violated
-        )
+        k = self.shield.k if self.shield.armed else 0
+        episode = session.end_episode(fit=False)
+        agent.end_episode(episode.cost)
+        total_steps = self.counters.total_steps + steps
+        violations = self.counters.violations + episode.violated
+        self.counters = Counters(number, total_steps, violations)
         record = EpisodeRecord(
             number,
             steps,
-            self.counters.total_steps,
+            total_steps,
             episode_return,
-            episode_cost,
-            violated,
-            succeeded,
-            interventions,
-            no_safe_action,
+            episode.cost,
+            episode.violated,
+            episode.success,
+            episode.interventions + agent.vetoes,
+            episode.no_safe_action,
             k,
             float(agent.multiplier),
             round(time.perf_counter() - began, 6),
@@ -297,24 +278,17 @@ class _Run:
             self.shield.save(self.folder.shield_file)
 
     def fit_if_due(self, save_first: bool = True) -> bool:
-        """Fit the shield once it has watched enough; True if it is now armed and exported."""
-        if not self.shield.wants_fit:
-            return False
-        if save_first and not self._said_one_class:
-            self.save()  # a fit takes long; nothing before it shall be lost
-        try:
-            self.shield.fit(self.listener.fitting)
-        except OneClassError as error:
-            if not self._said_one_class:
-                self.listener.said(f"the shield stays unarmed for now: {error}")
-            self._said_one_class = True
+        """Fit the shield if it is due; True if it is now armed and exported."""
+        if save_first and self.shield.wants_fit and not self.session.one_class:
+            self.save()  # a fit takes long, and a stop during it must not lose episodes
+        if not self.session.fit_if_due(self.listener.fitting):
             return False
         self.listener.said("the shield is fitted and armed")
         self.export()
         return True
 
     @contextmanager
-    def _naming_the_place(self, episode: int, step: int) -> Iterator[None]:
+    def _naming_the_step(self, episode: int, step: int) -> Iterator[None]:
         """An environment's own error gets its episode and step."""
         try:
             yield
@@ -322,6 +296,14 @@ class _Run:
             raise self._stopped(
                 episode, step, f"the environment raised {type(error).__name__}: {error}"
             ) from error
+
+    def _check_proposal(self, episode: int, step: int, proposed: Array) -> None:
+        if not np.isfinite(proposed).all():
+            raise DivergedError(
+                f"episode {episode}, step {step}: the agent proposes {proposed}, its networks "
+                "have diverged; try smaller learning rates or rewards. The last checkpoint, "
+                f"after episode {self.checkpointer.saved.episode}, is kept"
+            )
 
     def _check(self, episode: int, step: int, obs: Array, **numbers: float) -> None:
         """Stop on what no method can learn from, naming the place."""

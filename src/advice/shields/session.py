@@ -1,0 +1,340 @@
+"""Everything around a step, for any shield: guard before it, label, remember and count after it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from advice.config import ShieldConfig
+from advice.envs.signals import Signals, read_signals
+from advice.shields.memory import EpisodeLabels
+from advice.shields.shield import Shield
+from advice.types import (
+    Array,
+    BudgetSpentError,
+    OneClassError,
+    Outcome,
+    RateActions,
+    SpaceMismatchError,
+    Verdict,
+)
+
+OutcomeRule: TypeAlias = Callable[[Any, Any, float, bool, bool, dict[str, Any]], Outcome]
+"""``outcome(obs, action, reward, terminated, truncated, info)``; the step led to ``obs``."""
+Features: TypeAlias = Callable[[Any], Array]
+"""Turns one observation, of whatever kind, into the array of numbers that the shield sees."""
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """Options that :class:`advice.ShieldedEnv`, the vector wrapper and SB3 share."""
+
+    shield: Any = None
+    """A shield or the path of a saved one; None makes a new one."""
+    config: ShieldConfig | None = None
+    """Settings of a new shield."""
+    rate_actions: RateActions | None = None
+    """``rate_actions(obs, actions) -> values``, the agent's critic. Without it, the safe action
+    nearest to the proposal is executed."""
+    outcome: OutcomeRule | None = None
+    """``outcome(obs, action, reward, terminated, truncated, info) -> advice.Outcome`` in place of
+    what ``info`` says; ``obs`` is the observation after the step. An inconclusive first step of an
+    episode counts as safe."""
+    features: Features | None = None
+    """Turns an observation into an array of numbers; needed where observations are no Box."""
+    max_violations: int | None = None
+    """The violation budget: the number of episodes with a violation after which training ends."""
+    save_path: Path | str | None = None
+    """Where the shield is saved when it is fitted, when the violation budget is spent and when the
+    environment is closed."""
+    seed: int = 0
+    """Seed of a new shield."""
+
+    def __post_init__(self) -> None:
+        if self.max_violations is not None and self.max_violations < 1:
+            raise ValueError(f"max_violations: expected 1 or more, found {self.max_violations}")
+
+
+@dataclass
+class Episode:
+    """The current episode of one environment."""
+
+    labels: EpisodeLabels
+    steps: int = 0
+    cost: float = 0.0
+    violated: bool = False
+    success: bool = False
+    interventions: int = 0
+    no_safe_action: int = 0
+    current: tuple[Array, Any] | None = None
+    """Observation and executed action of the step in progress."""
+    waiting: list[tuple[Array, Any, Outcome]] = field(default_factory=list)
+    """Labelled steps that the shield gets when the episode ends."""
+
+
+class ShieldSession:
+    """One shield and the current episodes of the ``num_envs`` environments that share it.
+
+    For every step call :meth:`guard` before it and :meth:`record` after it, and
+    :meth:`end_episode` after an episode's last one. With several environments the steps of an
+    episode reach the shield together when the episode ends, so that episodes stay apart in its
+    memory. ``say`` gets the message that a fit was not possible; by default it is a warning.
+    """
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        options: SessionOptions | None = None,
+        num_envs: int = 1,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.options = options = options or SessionOptions()
+        self.rate_actions, self._say = options.rate_actions, say or _warn
+        self.shield = _find_shield(options, observation_space, action_space)
+        if options.save_path is not None and not hasattr(self.shield, "save"):
+            raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
+        self.config = _config_of(self.shield) or options.config or ShieldConfig()
+        self.num_envs = num_envs
+        self.episodes = self.violations = self.interventions = 0
+        self.one_class = False  # a fit was not possible, which has been said
+        self._episodes = [self._new_episode() for _ in range(num_envs)]
+
+    @property
+    def penalty(self) -> float:
+        """What the agent loses for a proposal that was replaced."""
+        default = self.config.intervention_penalty
+        return float(getattr(self.shield, "intervention_penalty", default))
+
+    @property
+    def budget_spent(self) -> bool:
+        """True once ``max_violations`` episodes have had a violation."""
+        limit = self.options.max_violations
+        return limit is not None and self.violations >= limit
+
+    # -- before a step -------------------------------------------------------------------------
+
+    def start_episode(self, env_index: int = 0) -> None:
+        """Begin an episode; one that is under way counts as ended."""
+        self.check_budget()
+        if self._episodes[env_index].steps:
+            self.end_episode(env_index)
+
+    def check_budget(self) -> None:
+        """Raise :class:`BudgetSpentError` once the violation budget is spent."""
+        if self.budget_spent:
+            raise BudgetSpentError(
+                f"training ends here: {self.violations} episodes had a violation and "
+                f"max_violations={self.options.max_violations}"
+            )
+
+    def guard(self, obs: Any, proposed: Any, env_index: int = 0) -> Verdict:
+        """The verdict on one proposal; an unarmed shield endorses everything."""
+        self.check_budget()
+        seen = self._features(obs)
+        if self.shield.armed:
+            verdict = self.shield.guard(seen, proposed, self._rating(obs))
+        else:
+            verdict = Verdict(proposed)
+        self._begin_step(env_index, seen, verdict)
+        return verdict
+
+    def guard_batch(
+        self, obs: Sequence[Any], proposed: Any, env_indices: Sequence[int] | None = None
+    ) -> list[Verdict]:
+        """One verdict per environment; only those of ``env_indices`` (None: all) are guarded."""
+        self.check_budget()
+        guarded = range(self.num_envs) if env_indices is None else env_indices
+        guard_batch = getattr(self.shield, "guard_batch", None)
+        one_rating = self.options.features is None or self.rate_actions is None
+        verdicts = [Verdict(action) for action in proposed]
+        if not (self.shield.armed and len(guarded) and one_rating and guard_batch):
+            for i in guarded:
+                verdicts[i] = self.guard(obs[i], proposed[i], i)
+            return verdicts
+        seen = np.stack([self._features(obs[i]) for i in guarded])
+        actions = np.stack([proposed[i] for i in guarded])
+        for row, verdict in enumerate(guard_batch(seen, actions, self.rate_actions)):
+            verdicts[guarded[row]] = verdict
+            self._begin_step(guarded[row], seen[row], verdict)
+        return verdicts
+
+    def describe(self, verdict: Verdict, proposed: Any) -> dict[str, Any]:
+        """``info["shield"]`` of a step, with copies of the actions."""
+        return {
+            "proposed": copy.copy(proposed),
+            "executed": copy.copy(verdict.action),
+            "intervened": verdict.intervened,
+            "safe_neighbours": verdict.safe_neighbours,
+            "no_safe_action": verdict.no_safe_action,
+            "penalty": self.penalty if verdict.intervened else 0.0,
+            "armed": self.shield.armed,
+        }
+
+    # -- after a step --------------------------------------------------------------------------
+
+    def record(
+        self,
+        obs: Any,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: dict[str, Any],
+        env_index: int = 0,
+    ) -> Signals:
+        """Label and remember the guarded step that led to ``obs``; what it says about safety."""
+        episode = self._episodes[env_index]
+        if episode.current is None:
+            raise RuntimeError("record: expected a call of guard before each step, found none")
+        seen, executed = episode.current
+        if self.options.outcome is None:
+            signals = read_signals(info, terminated)
+        else:
+            outcome = self.options.outcome(obs, executed, reward, terminated, truncated, info)
+            signals = _signals_of(outcome)
+        label = episode.labels.next(signals)
+        if self.num_envs == 1:
+            self.shield.record(seen, executed, label)
+        else:
+            episode.waiting.append((seen, executed, label))
+        episode.current = None
+        episode.steps += 1
+        episode.cost += signals.cost
+        episode.success |= signals.success
+        if signals.unsafe and not episode.violated:
+            episode.violated = True
+            self.violations += 1
+        return signals
+
+    def end_episode(self, env_index: int = 0, fit: bool = True) -> Episode:
+        """Close an episode and return it; ``fit`` also fits the shield if that is due."""
+        episode = self._episodes[env_index]
+        for step in episode.waiting:
+            self.shield.record(*step)
+        self.shield.end_episode(episode.violated)
+        self._episodes[env_index] = self._new_episode()
+        self.episodes += 1
+        if fit:
+            self.fit_if_due()
+        return episode
+
+    def fit_if_due(self, progress: Callable[..., None] | None = None) -> bool:
+        """Fit the shield if it is due and save it; True if it has been fitted.
+
+        While a class of steps is missing this says so once and the shield stays unarmed.
+        """
+        if not self.shield.wants_fit:
+            return False
+        try:
+            self.shield.fit(progress)
+        except OneClassError as error:
+            if not self.one_class:
+                self._say(f"the shield stays unarmed and tries again after each episode: {error}")
+            self.one_class = True
+            return False
+        self.save()
+        return True
+
+    def close_if_spent(self) -> bool:
+        """After a step of all environments: a spent violation budget ends every episode."""
+        if self.budget_spent:
+            for i, episode in enumerate(self._episodes):
+                if episode.steps:
+                    self.end_episode(i)
+            self.save()
+        return self.budget_spent
+
+    def save(self) -> None:
+        """Write the shield to ``save_path``, if one was given."""
+        if self.options.save_path is not None:
+            self.shield.save(self.options.save_path)
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _new_episode(self) -> Episode:
+        return Episode(EpisodeLabels(self.config.unsafe_per_episode))
+
+    def _begin_step(self, env_index: int, seen: Array, verdict: Verdict) -> None:
+        episode = self._episodes[env_index]
+        episode.current = seen, copy.copy(verdict.action)
+        episode.interventions += verdict.intervened
+        episode.no_safe_action += verdict.no_safe_action
+        self.interventions += verdict.intervened
+
+    def _features(self, obs: Any) -> Array:
+        """One observation as the shield sees it, copied: environments may reuse their arrays."""
+        features = self.options.features
+        return np.array(obs if features is None else features(obs))
+
+    def _rating(self, obs: Any) -> RateActions | None:
+        """The agent rates its own kind of observation, not the features made from it."""
+        rate = self.rate_actions
+        if rate is None or self.options.features is None:
+            return rate
+        return lambda _, actions: rate(obs, actions)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(
+        f'{message}. Unsafe steps are read from info["violation"], info["cost"] or a cost in a '
+        "step of six values; for other environments give outcome=...",
+        stacklevel=5,
+    )
+
+
+def _signals_of(outcome: Any) -> Signals:
+    if not isinstance(outcome, Outcome):
+        raise TypeError(
+            "outcome: expected it to return advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE, "
+            f"found {outcome!r}"
+        )
+    return Signals(outcome == Outcome.UNSAFE, 0.0, outcome == Outcome.SAFE)
+
+
+def _feature_space(observation_space: Any, features: Features) -> Any:
+    """An unbounded Box of what ``features`` returns for a sample observation."""
+    from gymnasium.spaces import Box
+
+    space = copy.deepcopy(observation_space)  # leaves the generator of the user's space unchanged
+    space.seed(0)
+    sample = np.asarray(features(space.sample()))
+    if sample.dtype.kind not in "fiu" or sample.size == 0:
+        raise SpaceMismatchError(
+            f"features: expected it to return an array of numbers, found {sample!r}"
+        )
+    dtype = np.result_type(sample.dtype, np.float32)
+    return Box(-np.inf, np.inf, sample.shape, dtype.type)
+
+
+def _config_of(shield: Any) -> ShieldConfig | None:
+    """The settings of an ADVICE shield; other shields have none of these."""
+    config = getattr(shield, "config", None)
+    return config if isinstance(config, ShieldConfig) else None
+
+
+def _find_shield(options: SessionOptions, observation_space: Any, action_space: Any) -> Any:
+    """The given shield, checked; the one in the given file; or a new one."""
+    shield, config = options.shield, options.config
+    if options.features is not None:
+        observation_space = _feature_space(observation_space, options.features)
+    try:
+        if shield is None:
+            return Shield(observation_space, action_space, config, options.seed)
+        if isinstance(shield, str | Path):
+            shield = Shield.load(shield, observation_space, action_space)
+        elif hasattr(shield, "check_spaces"):
+            shield.check_spaces(observation_space, action_space)
+    except SpaceMismatchError as error:
+        if hasattr(observation_space, "low"):
+            raise
+        hint = "give features=..., a function that turns an observation into an array of numbers"
+        raise SpaceMismatchError(f"{error}; {hint}") from None
+    if config is not None and config != (_config_of(shield) or config):
+        raise ValueError("config: a given shield brings its own settings, and these are different")
+    return shield
