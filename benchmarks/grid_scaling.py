@@ -21,7 +21,8 @@ from pathlib import Path
 
 from advice.config import EnvConfig, TrainConfig
 from advice.runs.engines import run_local
-from advice.runs.grid import Study, cells_of
+from advice.runs.grid import cells_of
+from advice.runs.studies import Study
 
 
 def throughput(processes: int, episodes: int) -> float:

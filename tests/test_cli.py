@@ -64,14 +64,14 @@ def test_help_needs_no_heavy_import() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("trian",), "Did you mean 'advice train'?"),
-        (("train", "--method", "advise"), "Did you mean 'advice'?"),
+        (("trian",), "did you mean 'train'?"),
+        (("train", "--method", "advise"), "did you mean 'advice'?"),
         (("train", "--task", "randomized-goal"), "did you mean 'randomised-goal'?"),
         (("train", "--env.options", "cubess", "3"), "cubes"),
         (("eval", "nowhere"), "expected the folder of one run"),
         (("inspect", "nowhere.safetensors"), "no such file"),
         (("check-env", "randomised-gaol"), "did you mean 'randomised-goal'?"),
-        (("bench", "--suite", "cor"), "Did you mean 'core'?"),
+        (("bench", "--suite", "cor"), "did you mean 'core'?"),
         (("bench", "--status", "nowhere"), "grid.json"),
         (("bench", "--suite", "core", "--task", "randomised-goal"), "--tasks"),
         (("train", "--task", "randomised-button", "--env.options", "buttons", "0"), "one button"),

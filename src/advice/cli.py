@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -10,7 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
 from advice import commands, options
-from advice.types import AdviceError
+from advice.types import AdviceError, suggest
 
 
 class Command(NamedTuple):
@@ -69,9 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"advice {__version__}")
         sys.exit(0)
     if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f" Did you mean 'advice {close[0]}'?" if close else ""
-        fail(f"unknown command {name!r}.{hint}\n\n{usage()}")
+        fail(f"unknown command {name!r}{suggest(name, COMMANDS)}\n\n{usage()}")
     command = COMMANDS[name]
     helping = {"-h", "--help"} & set(words)
     if command.one_thread and arguments is None and not helping:

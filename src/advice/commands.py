@@ -149,29 +149,30 @@ def check_env(options: CheckEnv) -> int:
 
 def bench(options: Bench) -> int:
     from advice.envs.tasks import short_name
-    from advice.runs import grid
+    from advice.runs.grid import cells_of, check_shields
     from advice.runs.methods import find_method
+    from advice.runs.studies import Study, find_suite, select, set_by
 
     if options.status is not None:
         return show_status(options.status)
     base = train_config(options)
     tasks, methods = tuple(map(short_name, options.tasks)), options.methods
     if options.suite:
-        studies = grid.narrowed(grid.find_suite(options.suite), tasks, methods)
+        studies = select(find_suite(options.suite), tasks, methods)
         default, asked = flat(TrainConfig()), flat(base)
-        clashes = [name for name in sorted(grid.set_by(studies)) if asked[name] != default[name]]
+        clashes = [name for name in sorted(set_by(studies)) if asked[name] != default[name]]
         if clashes:
             raise AdviceError(
                 f"the suite {options.suite} decides {', '.join(clashes)}; for other values "
                 "make a grid of your own with --tasks and --methods alone"
             )
     else:
-        studies = (grid.Study("", tasks or (base.task,), methods or (base.method,), tuned=False),)
+        studies = (Study("", tasks or (base.task,), methods or (base.method,), method_settings={}),)
     seeds = range(options.seed, options.seed + options.seeds)
-    cells = grid.cells_of(studies, seeds, options.out, base)
+    cells = cells_of(studies, seeds, options.out, base)
     for name in {cell.config.method for cell in cells}:
         find_method(name)
-    grid.check_lenders(cells)
+    check_shields(cells)
     if options.dry_run:
         return show_plan(cells, options)
     return run_grid(cells, options)

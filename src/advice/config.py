@@ -308,6 +308,8 @@ class TrainConfig:
     """Safety budget: end the run, saved and complete, when it has had this many violations."""
     shield_from: str | None = None
     """Start with a fitted shield, armed at once: a run's folder or a shield file."""
+    study: str = ""
+    """The study this run belongs to. A label alone: a report compares the runs of one study."""
     shield: ShieldConfig = field(default_factory=ShieldConfig)
     tabular: TabularConfig = TabularConfig()
     agent: AgentConfig = field(default_factory=AgentConfig)
@@ -358,16 +360,3 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
                 raise SettingError(f"{kind.__name__}.{name}: expected settings, found {value!r}")
             parts[name] = from_dict(hints[name], value)
     return kind(**parts)
-
-
-TUNED: dict[str, dict[str, Any]] = {
-    "advice": {
-        f"shield.{name}": value
-        for name, value in to_dict(PRESETS["lidar"]).items()
-        if value != getattr(PRESETS["paper"], name)
-    },
-    "csc": {"agent.csc.conservative_weight": 0.005},
-    "ddpg-lag": {"agent.lagrangian.learning_rate": 0.1},
-}
-"""What the suites set for agents and shields beyond the defaults, found on seeds that are not
-reported (docs, Reproduction). `paper-settings` alone does without."""

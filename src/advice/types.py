@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -96,6 +97,12 @@ class BudgetSpentError(AdviceError, RuntimeError):
 
 class BrokenFileError(AdviceError, ValueError):
     """A file is truncated, edited, foreign or of a version this release cannot read."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """``", did you mean 'x'?"`` with the nearest known name, or an empty string."""
+    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.4)
+    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def as_float_vector(value: Any, size: int, what: str) -> NDArray[np.float64]:

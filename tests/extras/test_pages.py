@@ -58,16 +58,16 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A grid of invented runs with two studies, and two real runs with actions and a shield."""
     root = tmp_path_factory.mktemp("grid")
-    write_grid(root, episodes=400, construction=200, seeds=range(5))
+    write_grid(root / "core", episodes=400, construction=200, seeds=range(5))
     base = TrainConfig(
         task="randomised-goal", episodes=400, shield=ShieldConfig(construction_episodes=200)
     )
     for k in (3, 5):
         fixed = dataclasses.replace(base.shield, k=k, k_rule="fixed")
-        write_run(root / "k", dataclasses.replace(base, seed=k, shield=fixed))
+        write_run(root / f"fixed-k-{k}", dataclasses.replace(base, seed=k, shield=fixed))
     long = dataclasses.replace(base, env=EnvConfig(max_episode_steps=2000))
-    write_run(root / "long", long)
-    write_run(root / "odd", dataclasses.replace(base, seed=9, episodes=77))
+    write_run(root / "long-episodes", long)
+    write_run(root / "core", dataclasses.replace(base, seed=9, episodes=77))
     for method in ("ddpg", "advice"):
         drive(root, method)
     return write_report([root], root / "report", any_version=True).page

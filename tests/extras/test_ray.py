@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 TESTS = Path(__file__).parents[1]
+SEARCHED = os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))
 sys.path.insert(0, str(TESTS / "runs"))
 
 from helpers import assert_same_run, small  # noqa: E402
@@ -26,7 +28,7 @@ from advice.threads import ONE_THREAD  # noqa: E402
 
 EPISODES = 60
 
-pytestmark = pytest.mark.filterwarnings("default")  # Ray's own warnings are not ours to mend
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own warnings are not ours to fix
 
 
 def grid(out: Path) -> list[Cell]:
@@ -45,19 +47,19 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
     """The same grid by the local engine."""
     cells = grid(tmp_path_factory.mktemp("local"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(TESTS))
+        patch.setenv("PYTHONPATH", SEARCHED)
         assert not run_local(cells, lambda: None).failed
     return cells
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", SEARCHED)
     monkeypatch.setenv("RAY_DEDUP_LOGS", "0")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     cluster.second = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
-    environment = {"env_vars": {**ONE_THREAD, "PYTHONPATH": str(TESTS)}}
+    environment = {"env_vars": {**ONE_THREAD, "PYTHONPATH": SEARCHED}}
     ray.init(address=cluster.address, log_to_driver=False, runtime_env=environment)
     yield cluster
     ray.shutdown()

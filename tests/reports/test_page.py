@@ -14,8 +14,8 @@ from made_up import write_grid, write_run
 
 from advice.config import EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
-from advice.reports.collect import collect, read_run
 from advice.reports.curves import BY_NAME, curve, k_history
+from advice.reports.load import load, read_run
 from advice.reports.page import Report, write_report
 from advice.reports.plots import Drawing, draw_curves, draw_k_history, save
 from advice.reports.statistics import Interval
@@ -44,11 +44,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
     )
     for k in (3, 5):
         fixed = dataclasses.replace(base.shield, k=k, k_rule="fixed")
-        write_run(root / f"k-{k}", dataclasses.replace(base, shield=fixed))
+        write_run(root / f"fixed-k-{k}", dataclasses.replace(base, shield=fixed))
     early = dataclasses.replace(base.shield, construction_episodes=30)
-    write_run(root / "early", dataclasses.replace(base, episodes=90, shield=early))
+    write_run(root / "activation-250", dataclasses.replace(base, episodes=90, shield=early))
     long = dataclasses.replace(base, method="ddpg", env=EnvConfig(max_episode_steps=2000))
-    write_run(root / "long", long)
+    write_run(root / "long-episodes", long)
     write_run(root / "core", dataclasses.replace(base, method="rcpo", seed=7), episodes=20)
     broken = write_run(root / "core", dataclasses.replace(base, method="csc", seed=1))
     broken.episodes_file.write_text("<b>not a table</b>")
@@ -108,7 +108,7 @@ def test_what_is_written_is_what_was_recorded(made: Report) -> None:
 
 def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
-    methods = collect([tmp_path]).tasks[0].methods
+    methods = load([tmp_path]).tasks[0].methods
     curves = [c for m, r in methods.items() if (c := curve(m, m, r, BY_NAME["return"]))]
     drawing = draw_curves("x", "x", "x", curves, method_looks(methods), "episode")
     rows = drawn_and_written(drawing, tmp_path / "figures")
@@ -197,7 +197,7 @@ def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:
             write_run(
                 tmp_path, TrainConfig("randomised-goal", method, seed, 120, shield=shield), episodes
             )
-    (task,) = collect([tmp_path]).tasks
+    (task,) = load([tmp_path]).tasks
     counts = totals(task, "violation", after(task))
     assert (counts["rcpo"], counts["csc"], len(counts["ddpg"])) == ({}, {}, 3)
     claim = compare(task.task, counts)
@@ -219,10 +219,10 @@ def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:
 
 
 def test_a_study_keeps_the_order_of_the_methods(tmp_path: Path) -> None:
-    write_grid(tmp_path / "usual", seeds=[0])
-    write_grid(tmp_path / "long", seeds=[0], env=EnvConfig(max_episode_steps=2000))
-    (task,) = collect([tmp_path]).tasks
-    table = study_table(task, "steps", task.studies["steps"])
+    write_grid(tmp_path / "core", seeds=[0])
+    write_grid(tmp_path / "long-episodes", seeds=[0], env=EnvConfig(max_episode_steps=2000))
+    (task,) = load([tmp_path]).tasks
+    table = study_table(task, "steps", task.variants["steps"])
     usual = [row[0] for row in table.rows[:6]]
     names = ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE")
     assert usual == [f"{name}, as compared above" for name in names]
@@ -233,7 +233,7 @@ V, S = COLUMNS.index("violation"), COLUMNS.index("success")
 
 def test_summary_and_k_tables_by_hand(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
-    (task,) = collect([tmp_path]).tasks
+    (task,) = load([tmp_path]).tasks
     row = dict(zip(summary_table(task).header, summary_table(task).rows[1], strict=True))
     counts = [run.column("violation")[60:].sum() for run in task.methods["advice"]]
     assert row["violations"] == pytest.approx((np.mean(counts), abs(counts[0] - counts[1]) / 2))

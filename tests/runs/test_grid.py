@@ -20,23 +20,20 @@ from advice.cli import main
 from advice.config import AgentConfig, ShieldConfig, TrainConfig
 from advice.runs.engines import run_local
 from advice.runs.grid import (
-    SUITES,
     Cell,
     cells_of,
-    find_suite,
-    narrowed,
     read_grid,
     status_of,
-    with_settings,
     write_grid,
 )
 from advice.runs.loop import train
 from advice.runs.ray_engine import Courier, Home
 from advice.runs.records import RunFolder
+from advice.runs.studies import SUITES, find_suite, select, with_settings
 from advice.threads import one_thread
 from advice.types import AdviceError
 
-TESTS = Path(__file__).parents[1]
+SEARCHED = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
 
 
 def suite_cells(name: str, seeds: int = 5) -> list[Cell]:
@@ -86,19 +83,19 @@ def test_no_cell_twice_and_lenders_first() -> None:
 
 
 def test_a_part_of_a_suite() -> None:
-    part = narrowed(SUITES["paper"], ("randomised-goal",), ("advice", "csc"))
+    part = select(SUITES["paper"], ("randomised-goal",), ("advice", "csc"))
     assert {(task, m) for study in part for task in study.tasks for m in study.methods} == {
         ("randomised-goal", "advice"),
         ("randomised-goal", "csc"),
     }
-    assert not any(study.label in ("constrained", "transfer") for study in part)
-    assert narrowed(SUITES["core"], (), ()) == SUITES["core"]
+    assert not any(study.name in ("constrained", "transfer") for study in part)
+    assert select(SUITES["core"], (), ()) == SUITES["core"]
     with pytest.raises(AdviceError, match="no tasks nowhere: expected some of semi-random-goal"):
-        narrowed(SUITES["core"], ("nowhere",), ())
+        select(SUITES["core"], ("nowhere",), ())
 
 
 def test_unknown_suite_and_setting_are_named() -> None:
-    with pytest.raises(AdviceError, match="Did you mean 'core'"):
+    with pytest.raises(AdviceError, match="did you mean 'core'"):
         find_suite("cor")
     with pytest.raises(KeyError, match=r"shield\.kk"):
         with_settings(TrainConfig(), {"shield.kk": 3})
@@ -126,7 +123,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Cell]:
 @pytest.fixture
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes find the tiny environments."""
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", SEARCHED)
 
 
 def kill_worker(folder: RunFolder) -> bool:
@@ -178,7 +175,7 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
         *("--agent.replay-capacity", "300", "--shield.construction-episodes", "8"),
         *("--shield.hidden-size", "16", "--shield.max-epochs", "4", "--out", str(tmp_path)),
     ]
-    environment = one_thread({**os.environ, "PYTHONPATH": str(TESTS)})
+    environment = one_thread({**os.environ, "PYTHONPATH": SEARCHED})
     quiet = {"stdout": subprocess.DEVNULL, "env": environment}
     with RunFolder(tmp_path).locked():
         busy = subprocess.run(command, capture_output=True, text=True, env=environment)

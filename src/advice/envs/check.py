@@ -14,8 +14,8 @@ import gymnasium
 import numpy as np
 
 from advice.envs import make
-from advice.envs.tasks import TASKS, did_you_mean, short_name
-from advice.types import SettingError
+from advice.envs.tasks import TASKS, short_name
+from advice.types import SettingError, suggest
 
 SECONDS = 30.0
 """Random actions stop after this long, however slow the environment."""
@@ -64,7 +64,7 @@ def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:
     except gymnasium.error.Error as error:
         if isinstance(error, gymnasium.error.DependencyNotInstalled):
             raise SettingError(f"{name} could not be made: {error}") from None
-        hint = did_you_mean(name, {**TASKS, **gymnasium.registry})
+        hint = suggest(name, {**TASKS, **gymnasium.registry})
         raise SettingError(
             f"no environment {name!r}{hint}; expected a task ({', '.join(TASKS)}), "
             "a registered Gymnasium id, or module:Class"

@@ -15,8 +15,8 @@ from advice.envs.placement import Spot, as_places, place
 from advice.envs.rendering import Painter, open_window
 from advice.envs.robots import RIDE_HEIGHT
 from advice.envs.sensors import lidars
-from advice.envs.tasks import TaskSpec, did_you_mean, resolve
-from advice.types import Array, SettingError, as_float_vector
+from advice.envs.tasks import TaskSpec, resolve
+from advice.types import Array, SettingError, as_float_vector, suggest
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _HARMFUL, _RIGHT_BUTTON = 1, 2  # bits: what touching a geom means
@@ -253,7 +253,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         known = {"car": 1, **self._counts, **({"right_button": 1} if self.task.buttons else {})}
         for name in given:
             if name not in known:
-                hint = did_you_mean(name, known) or f"; expected some of {', '.join(known)}"
+                hint = suggest(name, known) or f"; expected some of {', '.join(known)}"
                 raise ValueError(f"layout has no {name!r}{hint}")
         fixed = self._fixed_places()
         for kind, count in (("car", 1), *self._counts.items()):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from advice.types import SettingError
+from advice.types import SettingError, suggest
 
 KINDS = ("target", "buttons", "cubes", "pillars", "hazards")
 """Kinds of objects in the order in which their lidars stand in the observation."""
@@ -141,7 +140,7 @@ def resolve(task: str, options: Mapping[str, Any] | None = None) -> TaskSpec:
     by_any_name = {**TASKS, **{row.id: row for row in TASKS.values()}}
     if task not in by_any_name:
         raise SettingError(
-            f"unknown task {task!r}{did_you_mean(task, by_any_name)}; tasks: {', '.join(TASKS)}"
+            f"unknown task {task!r}{suggest(task, by_any_name)}; tasks: {', '.join(TASKS)}"
         )
     row = by_any_name[task]
     changes: dict[str, Any] = {
@@ -155,16 +154,10 @@ def short_name(name: str) -> str:
     return next((row.name for row in TASKS.values() if row.id == name), name)
 
 
-def did_you_mean(name: str, known: Mapping[str, Any]) -> str:
-    """A hint at the nearest known name, or nothing."""
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
-    return f", did you mean {near[0]!r}?" if near else ""
-
-
 def _checked(name: str, value: Any, row: TaskSpec) -> float:
     """``value`` in the type of the row's number, or a SettingError."""
     if name not in row.options:
-        hint = did_you_mean(name, row.options) or f"; options: {', '.join(row.options)}"
+        hint = suggest(name, row.options) or f"; options: {', '.join(row.options)}"
         raise SettingError(f"{row.name} has no option {name!r}{hint}")
     whole = isinstance(row.options[name], int)
     wanted = "a whole number" if whole else "a finite number"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advice.reports.collect import Run, usable
+from advice.reports.load import Run, usable
 from advice.reports.statistics import Floats, mean_and_error, moving_average
 
 POINTS = 200

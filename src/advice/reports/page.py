@@ -11,7 +11,6 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare
-from advice.reports.collect import Collection, TaskRuns, Variant, collect, usable
 from advice.reports.curves import (
     BY_NAME,
     METRICS,
@@ -22,6 +21,7 @@ from advice.reports.curves import (
     smoothing,
     total,
 )
+from advice.reports.load import Collection, TaskRuns, Variant, load, usable
 from advice.reports.plots import (
     Drawing,
     draw_curves,
@@ -31,7 +31,6 @@ from advice.reports.plots import (
     series_class,
 )
 from advice.reports.shields import shield_part
-from advice.reports.studies import STUDIES, Study
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
 from advice.reports.summaries import (
     activation_of,
@@ -45,6 +44,7 @@ from advice.reports.summaries import (
     totals,
 )
 from advice.reports.tables import Table, write_table
+from advice.runs.studies import section
 
 Progress = Callable[[str], None]
 
@@ -88,10 +88,10 @@ def write_report(
     out = Path(out)
     say = progress or (lambda message: None)
     say("reading the runs")
-    collection = collect(runs, any_version)
+    collection = load(runs, any_version)
     looks = method_looks(
         {m for t in collection.tasks for m in t.methods}
-        | {v.method for t in collection.tasks for vs in t.studies.values() for v in vs}
+        | {v.method for t in collection.tasks for vs in t.variants.values() for v in vs}
     )
     writer = _Writer(out)
     chapters = []
@@ -109,7 +109,7 @@ def write_report(
             for m in method_order({m for t in collection.tasks for m in t.methods})
         ],
         "runs": sum(len(r) for t in collection.tasks for r in t.methods.values())
-        + sum(len(v.runs) for t in collection.tasks for vs in t.studies.values() for v in vs),
+        + sum(len(v.runs) for t in collection.tasks for vs in t.variants.values() for v in vs),
         "min_seeds": MIN_SEEDS,
         "good_seeds": GOOD_SEEDS,
     }
@@ -176,7 +176,7 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
         tables = [summary_table(task), comparison_table(task)]
         notes, anchor = _late_shields(task), f"{task.slug}-curves"
         sections.append(writer.section(anchor, "Learning and safety", curves, tables, notes))
-    variants = [v for vs in task.studies.values() for v in vs]
+    variants = [v for vs in task.variants.values() for v in vs]
     k_figures, table = _k_figures(task), k_table(task, variants)
     if k_figures or table:
         title = "How cautious: K over time"
@@ -184,12 +184,11 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
     title, part = "The shield, and where it stepped in", shield_part(task, looks)
     anchor = f"{task.slug}-shield"
     sections.append(writer.section(anchor, title, part.drawings, part.tables, part.notes))
-    for study in STUDIES:
-        if found := task.studies.get(study.name):
-            anchor, title = f"{task.slug}-{study.name}", f"Study: {study.title}"
-            drawings = _study_figures(task, study, found, looks)
-            tables = [study_table(task, study.name, found)]
-            sections.append(writer.section(anchor, title, drawings, tables))
+    for key, found in task.variants.items():
+        drawings = _study_figures(task, key, found, looks)
+        tables = [study_table(task, key, found)]
+        anchor, title = f"{task.slug}-{key}", f"Study: {section(key).title}"
+        sections.append(writer.section(anchor, title, drawings, tables))
     phases = {drawing.phase for drawing in curves} >= {"full", "after"}
     return Chapter(task.task, claims, task.missing, sections, phases)
 
@@ -290,10 +289,11 @@ def _k_figures(task: TaskRuns) -> list[Drawing]:
 
 
 def _study_figures(
-    task: TaskRuns, study: Study, variants: list[Variant], looks: dict[str, Look]
+    task: TaskRuns, key: str, variants: list[Variant], looks: dict[str, Look]
 ) -> list[Drawing]:
     """The paper's curves for a study, each counted from the run's own activation."""
-    if study.by_method:
+    study = section(key)
+    if not study.reference:  # methods are compared under the changed setting
         groups = [(v.method, f"{method_label(v.method)}, {v.label}", v.runs) for v in variants]
         order = method_order({method for method, _, _ in groups})
         groups.sort(key=lambda group: (order.index(group[0]), group[1]))
@@ -310,11 +310,11 @@ def _study_figures(
         ]
         if len(methods) == 1 and task.methods.get(methods[0]):
             usual = task.methods[methods[0]]
-            label = f"{study.label(usual[0].config)} (as above)"
+            label = f"{task.reference or study.reference} (as above)"
             groups.append((label, label, usual))
         looks = variant_looks(label for label, _, _ in groups)
     rates = ("violation-rate", "success-rate")
-    wanted = rates if study.name == "activation" else ("return", "violations", "successes")
+    wanted = rates if study.rates else ("return", "violations", "successes")
     drawings = []
     for metric in (BY_NAME[name] for name in wanted):
         curves = [
@@ -325,7 +325,7 @@ def _study_figures(
         if curves:
             drawings.append(
                 draw_curves(
-                    f"{task.slug}-{study.name}-{metric.name}",
+                    f"{task.slug}-{key}-{metric.name}",
                     metric.title,
                     "Counted from each run's own activation; mean and standard error over seeds.",
                     curves,

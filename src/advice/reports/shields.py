@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advice.reports.collect import Run, TaskRuns, usable
+from advice.reports.load import Run, TaskRuns, usable
 from advice.reports.maps import draw_interventions, draw_latent, draw_trajectories
 from advice.reports.plots import Drawing
 from advice.reports.style import Look, method_label

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from advice.reports.claims import MIN_SEEDS, by_seed, not_compared
-from advice.reports.collect import Run, TaskRuns, Variant, complete, usable
 from advice.reports.curves import k_history, total
+from advice.reports.load import Run, TaskRuns, Variant, complete, usable
 from advice.reports.statistics import (
     UNKNOWN,
     Interval,

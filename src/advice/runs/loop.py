@@ -22,7 +22,7 @@ from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
 from advice.runs.events import EventWriter
 from advice.runs.methods import build
-from advice.runs.records import RecordWriter, RunFolder
+from advice.runs.records import RecordWriter, RunFolder, is_finished
 from advice.runs.transfer import adopt_safety
 from advice.shields.autoencoder import FitProgress
 from advice.shields.base import PostShield
@@ -97,7 +97,7 @@ def train(
                 folder.write_config(config)
             counters = checkpointer.load()
             run = _Run(config, folder, env, agent, shield, listener, counters, checkpointer)
-            if not is_finished(config, counters):
+            if not run.finished:
                 if counters.episode:
                     checkpointer.load_replay()
                     folder.note_resume(counters.episode)
@@ -105,12 +105,11 @@ def train(
                 listener.ready(agent, shield)
                 with run.recording(), _stop_on_signal() as stop:
                     run.go_on(stop, checkpoint_seconds)
-            finished = is_finished(config, run.counters)
-            if finished:
+            if run.finished:
                 if not folder.done_file.exists():
                     folder.mark_done()
                 checkpointer.discard_replay()
-            return Result(folder, run.counters, finished)
+            return Result(folder, run.counters, run.finished)
     finally:
         env.close()
 
@@ -123,12 +122,6 @@ def make_environment(config: TrainConfig, **kwargs: Any) -> Any:
     if config.env.observe_velocity:
         options["observe_velocity"] = True
     return make_from_name(config.task, **options)
-
-
-def is_finished(config: TrainConfig, counters: Counters) -> bool:
-    budget = config.stop_after_violations
-    spent = budget is not None and counters.violations >= budget
-    return spent or counters.episode >= config.episodes
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -191,11 +184,15 @@ class _Run:
             self.events.close()
             self.records.close()
 
+    @property
+    def finished(self) -> bool:
+        return is_finished(self.config, self.counters.episode, self.counters.violations)
+
     def go_on(self, stop: threading.Event, checkpoint_seconds: float) -> None:
         """Episode after episode to the end, or until asked to stop; saved whatever happens."""
         self.fit_if_due(save_first=False)  # a resumed run may have been killed while it fitted
         last_save = time.monotonic()
-        while not is_finished(self.config, self.counters) and not stop.is_set():
+        while not self.finished and not stop.is_set():
             try:
                 self.episode()
             except RunError:

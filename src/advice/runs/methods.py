@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from advice.config import TrainConfig
 from advice.shields.base import NoShield, PostShield
 from advice.shields.shield import Shield
 from advice.shields.tabular import TabularShield
-from advice.types import AdviceError
+from advice.types import AdviceError, suggest
 
 
 class Method(NamedTuple):
@@ -66,11 +65,9 @@ def find_method(name: str) -> Method:
     if agent in AGENTS and shield in SHIELDS:
         return Method(agent, shield, f"{agent} with shield {shield}")
     known = [*METHODS, *(f"{agent}+{shield}" for agent in AGENTS for shield in SHIELDS)]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     raise AdviceError(
-        f"unknown method {name!r}: expected one of {', '.join(METHODS)}, or agent+shield "
-        f"with agents {', '.join(AGENTS)} and shields {', '.join(SHIELDS)}.{hint}"
+        f"unknown method {name!r}{suggest(name, known)}; expected one of {', '.join(METHODS)}, or "
+        f"agent+shield with agents {', '.join(AGENTS)} and shields {', '.join(SHIELDS)}"
     )
 
 

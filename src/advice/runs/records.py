@@ -39,6 +39,12 @@ def file_name(name: str) -> str:
     return name.replace("/", "_").replace(":", "_")
 
 
+def is_finished(config: TrainConfig, episodes: int, violations: int) -> bool:
+    """True if a run has all its episodes, or has spent its violation budget."""
+    budget = config.stop_after_violations
+    return episodes >= config.episodes or (budget is not None and violations >= budget)
+
+
 class FolderLockedError(AdviceError):
     """Another process works in this run's folder."""
 
@@ -339,6 +345,6 @@ def _record(cells: Sequence[str]) -> EpisodeRecord:
 
 
 def _comparable(config: TrainConfig) -> dict[str, Any]:
-    """All settings; a lender's folder is the same one however it is written."""
-    lender = config.shield_from and str(Path(config.shield_from).resolve())
-    return flat(config) | {"shield_from": lender}
+    """All settings but the study, which is a label; the shield's path is made absolute."""
+    shield_from = config.shield_from and str(Path(config.shield_from).resolve())
+    return flat(config) | {"shield_from": shield_from, "study": ""}

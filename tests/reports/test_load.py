@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from made_up import PROVENANCE, write_grid, write_run
 
-from advice.config import PRESETS, TUNED, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
+from advice.config import PRESETS, AgentConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
-from advice.reports.collect import Collection, Run, collect, complete
 from advice.reports.curves import BY_NAME, curve, k_history, thinned
-from advice.runs.grid import SUITES, cells_of, with_settings
+from advice.reports.load import Collection, Run, complete, load
+from advice.runs.grid import cells_of
 from advice.runs.records import COLUMNS, RunFolder
+from advice.runs.studies import STUDIES, SUITES, with_settings
 from advice.types import AdviceError
 
 BASE = TrainConfig(
@@ -29,7 +30,7 @@ def reasons(found: Collection) -> str:
 
 def test_a_grid_is_one_comparison(tmp_path: Path) -> None:
     write_grid(tmp_path, seeds=range(2))
-    found = collect([tmp_path])
+    found = load([tmp_path])
     (task,) = found.tasks
     assert list(task.methods) == ["ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice"]
     assert all(len(runs) == 2 for runs in task.methods.values())
@@ -38,9 +39,9 @@ def test_a_grid_is_one_comparison(tmp_path: Path) -> None:
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
     with pytest.raises(AdviceError, match="found none"):
-        collect([tmp_path])
+        load([tmp_path])
     with pytest.raises(AdviceError, match="no such folder"):
-        collect([tmp_path / "nowhere"])
+        load([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_a_broken_csv_is_left_out(tmp_path: Path, damage: object, why: str) -> N
     broken = write_grid(tmp_path, methods=("ddpg",), seeds=range(3))[1]
     text = broken.episodes_file.read_text()
     broken.episodes_file.write_text(damage(text))  # type: ignore[operator]
-    found = collect([tmp_path])
+    found = load([tmp_path])
     assert [run.config.seed for run in found.tasks[0].methods["ddpg"]] == [0, 2]
     assert why in reasons(found)
 
@@ -67,7 +68,7 @@ def test_a_half_written_last_line_is_no_damage(tmp_path: Path) -> None:
     (run,) = write_grid(tmp_path, methods=("ddpg",), seeds=[0])
     with open(run.episodes_file, "a") as stream:
         stream.write("121,50")
-    assert len(collect([tmp_path]).tasks[0].methods["ddpg"][0].table) == 120
+    assert len(load([tmp_path]).tasks[0].methods["ddpg"][0].table) == 120
 
 
 def test_broken_settings_are_left_out(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_broken_settings_are_left_out(tmp_path: Path) -> None:
     runs[1].config_file.write_text('{"config": {"colour": 1}, "provenance": {}}')
     runs[2].config_file.unlink()
     runs[3].config_file.write_text('{"config": {"shield": {"k_max": "5"}}, "provenance": {}}')
-    found = collect([tmp_path])
+    found = load([tmp_path])
     assert len(found.left_out) == 4
     assert "as JSON" in reasons(found)
     assert "has no setting 'colour'" in reasons(found)
@@ -89,7 +90,7 @@ def test_other_settings_are_never_mixed(tmp_path: Path) -> None:
     write_run(tmp_path / "odd", odd)
     short = dataclasses.replace(BASE, method="advice", seed=9, episodes=70)
     write_run(tmp_path / "short", short)
-    found = collect([tmp_path])
+    found = load([tmp_path])
     assert all(run.config.seed < 9 for runs in found.tasks[0].methods.values() for run in runs)
     assert "agent.gamma is 0.9, elsewhere 0.95" in reasons(found)
     assert "episodes is 70, elsewhere 120" in reasons(found)
@@ -99,10 +100,10 @@ def test_other_code_is_never_mixed_silently(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("ddpg",))
     other = PROVENANCE | {"commit": "f" * 40 + "+"}
     write_run(tmp_path / "new", dataclasses.replace(BASE, method="ddpg", seed=9), None, other)
-    found = collect([tmp_path])
+    found = load([tmp_path])
     assert len(found.tasks[0].methods["ddpg"]) == 3
     assert "another code version: 0.1.0 at ffffffffff+" in reasons(found)
-    mixed = collect([tmp_path], any_version=True)
+    mixed = load([tmp_path], any_version=True)
     assert len(mixed.tasks[0].methods["ddpg"]) == 4
     assert "several code versions are mixed" in mixed.notes[0]
 
@@ -112,7 +113,7 @@ def test_a_run_that_other_code_went_on_with_is_of_both(tmp_path: Path) -> None:
     resumed = {"after_episode": 30, "commit": "e" * 40, "versions": PROVENANCE["versions"]}
     changed = dataclasses.replace(BASE, method="ddpg", seed=3)
     write_run(tmp_path, changed, provenance=PROVENANCE | {"resumed": [resumed]})
-    found = collect([tmp_path])
+    found = load([tmp_path])
     assert len(found.tasks[0].methods["ddpg"]) == 3
     assert ", then 0.1.0 at eeeeeeeeee" in reasons(found)
 
@@ -120,35 +121,35 @@ def test_a_run_that_other_code_went_on_with_is_of_both(tmp_path: Path) -> None:
 def test_the_same_run_counts_once(tmp_path: Path) -> None:
     write_grid(tmp_path / "a", methods=("ddpg",), seeds=[0])
     write_grid(tmp_path / "b", methods=("ddpg",), seeds=[0])
-    found = collect([tmp_path / "a", tmp_path, tmp_path / "b"])
+    found = load([tmp_path / "a", tmp_path, tmp_path / "b"])
     assert len(found.tasks[0].methods["ddpg"]) == 1
     assert "the same run as" in reasons(found)
     short = dataclasses.replace(BASE, method="ddpg", seed=1)
     write_run(tmp_path / "a", short, episodes=10)
     write_run(tmp_path / "b", short)
-    kept = collect([tmp_path]).tasks[0].methods["ddpg"]
+    kept = load([tmp_path]).tasks[0].methods["ddpg"]
     assert [len(run.table) for run in kept] == [120, 120]  # the longer one of the two
 
 
-def test_studies_are_recognised_by_their_settings(tmp_path: Path) -> None:
-    write_grid(tmp_path / "core")
-    shield = BASE.shield
-    for name, config in {
-        "k": dataclasses.replace(BASE, shield=dataclasses.replace(shield, k=3, k_rule="fixed")),
-        "e": dataclasses.replace(
-            BASE, episodes=90, shield=dataclasses.replace(shield, construction_episodes=30)
-        ),
-        "w": dataclasses.replace(BASE, shield=dataclasses.replace(shield, distant_window=10)),
-        "t": dataclasses.replace(BASE, method="ddpg", env=EnvConfig(max_episode_steps=2000)),
-        "p": dataclasses.replace(BASE, shield_from="elsewhere", episodes=60),
-    }.items():
-        write_run(tmp_path / name, config)
-    found = collect([tmp_path])
-    assert found.left_out == []
-    labels = {name: variants[0].label for name, variants in found.tasks[0].studies.items()}
+def study_run(root: Path, study: str, config: TrainConfig = BASE) -> RunFolder:
+    """A run with the settings of a study's row, scaled down to 120 episodes."""
+    settings = STUDIES[study].settings_of(config.method) | {"episodes": 120}
+    return write_run(root, with_settings(dataclasses.replace(config, study=study), settings))
+
+
+def test_studies_are_known_by_name(tmp_path: Path) -> None:
+    write_grid(tmp_path / "a", study="core")
+    long = dataclasses.replace(BASE, method="ddpg")
+    studies = ("fixed-k-3", "activation-250", "windows-3-10", "long-episodes", "transfer")
+    for study in studies:
+        study_run(tmp_path / study, study, long if study == "long-episodes" else BASE)
+    write_run(tmp_path / "mine", dataclasses.replace(BASE, study="mine"))
+    found = load([tmp_path])
+    assert found.left_out[0].why.startswith("the same run as")  # "mine" changes nothing
+    labels = {key: variants[0].label for key, variants in found.tasks[0].variants.items()}
     assert labels == {
         "fixed-k": "K = 3",
-        "activation": "E = 30",
+        "activation": "E = 250",
         "windows": "h_r = 3, h_d = 10",
         "steps": "T = 2000",
         "transfer": "pre-trained",
@@ -156,23 +157,46 @@ def test_studies_are_recognised_by_their_settings(tmp_path: Path) -> None:
     assert len(found.tasks[0].methods["advice"]) == 3
 
 
-def test_the_suites_own_values_are_the_comparison(tmp_path: Path) -> None:
-    csc = dataclasses.replace(BASE, method="csc")
-    write_run(tmp_path / "default", csc)
-    for seed in range(2):
-        tuned = with_settings(dataclasses.replace(csc, seed=seed), TUNED["csc"])
-        write_run(tmp_path / "tuned", tuned)
-    found = collect([tmp_path])
+def test_a_run_without_a_name_belongs_to_the_study_of_its_folder(tmp_path: Path) -> None:
+    write_grid(tmp_path / "core", methods=("ddpg", "advice"))
+    fixed = with_settings(BASE, STUDIES["fixed-k-5"].settings)
+    write_run(tmp_path / "fixed-k-5", fixed)
+    write_run(tmp_path / "elsewhere", dataclasses.replace(fixed, seed=1))
+    found = load([tmp_path])
     assert found.left_out == []
-    assert [run.config.seed for run in found.tasks[0].methods["csc"]] == [0, 1]
-    (variant,) = found.tasks[0].studies["own"]
-    assert variant.label == "defaults"
+    (task,) = found.tasks
+    assert list(task.methods) == ["ddpg", "advice"]
+    labels = {key: [v.label for v in variants] for key, variants in task.variants.items()}
+    assert labels == {"fixed-k": ["K = 5"], "other-runs": ["other-runs"]}
+    alone = load([tmp_path / "fixed-k-5"]).tasks[0]
+    assert (list(alone.methods), alone.variants, alone.reference) == (["advice"], {}, "K = 5")
+
+
+def test_a_study_of_any_other_name_has_a_section_of_its_own(tmp_path: Path) -> None:
+    write_grid(tmp_path / "core", methods=("ddpg", "advice"))
+    odd = dataclasses.replace(BASE, study="small steps", agent=AgentConfig(gamma=0.9))
+    write_run(tmp_path / "odd", odd)
+    (task,) = load([tmp_path]).tasks
+    assert [variant.label for variant in task.variants["small-steps"]] == ["small-steps"]
+
+
+def test_the_committed_records_have_their_study_by_their_folder() -> None:
+    root = Path(__file__).parents[2] / "results"
+    found = load([root], any_version=True)
+    assert found.left_out == []
+    (goal,) = (task for task in found.tasks if task.task == "randomised-goal")
+    assert {key: [v.label for v in variants] for key, variants in goal.variants.items()} == {
+        "own": ["defaults"],
+        "fixed-k": ["K = 3", "K = 4", "K = 5"],
+        "activation": ["E = 250", "E = 250, patience 200", "E = 500", "E = 750"],
+    }
+    assert all(len(runs) == 5 for runs in goal.methods.values())
 
 
 def test_an_unfinished_grid_says_what_is_missing(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
     write_run(tmp_path, dataclasses.replace(BASE, method="advice", seed=2), episodes=45)
-    (task,) = collect([tmp_path]).tasks
+    (task,) = load([tmp_path]).tasks
     assert "no runs of DDPG-Lag, RCPO, Tabular shield, CSC" in task.missing
     assert "DDPG: no seed 2" in task.missing
     assert "ADVICE: seed 2 is unfinished (45 of 120 episodes)" in task.missing
@@ -202,7 +226,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
             f"{i},5,{5 * i},1.0,0.2,{c},0,0,0,0,0.0,1.0" for i, c in enumerate(crashes, start=1)
         ]
         run.episodes_file.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
-    runs = collect([tmp_path]).tasks[0].methods["ddpg"]
+    runs = load([tmp_path]).tasks[0].methods["ddpg"]
     full = curve("ddpg", "DDPG", runs, BY_NAME["violations"])
     assert full is not None
     assert full.mean.tolist() == [0, 0.5, 1, 1.5]  # totals 0 1 2 2 and 0 0 0 1
@@ -223,7 +247,7 @@ def test_thinning_keeps_the_end() -> None:
 def test_k_history_explains_every_move_of_k(tmp_path: Path) -> None:
     """Where mu_r is above the upper threshold K rises, at or below the lower one it falls."""
     write_grid(tmp_path, methods=("advice",), seeds=[1], episodes=400, construction=50)
-    run = collect([tmp_path]).tasks[0].methods["advice"][0]
+    run = load([tmp_path]).tasks[0].methods["advice"][0]
     history = k_history(run)
     assert history is not None
     assert history.episodes[0] == 51
@@ -288,12 +312,12 @@ def test_every_run_of_a_suite_has_its_place(tmp_path: Path, suite: str) -> None:
     for cell in cells:
         root = cell.folder.path.parents[2]
         write_run(root, cell.config, episodes=3)
-    found = collect([tmp_path])
-    assert all("the same run as" in item.why for item in found.left_out)
+    found = load([tmp_path])
+    assert found.left_out == []
     compared = {task.task: set(task.methods) for task in found.tasks}
     if suite in ("core", "paper"):
         assert all(len(methods) == 6 for methods in compared.values())
-    studies = {name for task in found.tasks for name in task.studies}
+    sections = {key for task in found.tasks for key in task.variants}
     of_suite = {
         "paper-settings": {"preset"},
         "k-sweep": {"fixed-k"},
@@ -301,7 +325,7 @@ def test_every_run_of_a_suite_has_its_place(tmp_path: Path, suite: str) -> None:
         "windows": {"windows"},
         "paper": {"preset", "transfer", "fixed-k", "activation", "windows", "steps"},
     }
-    assert studies == of_suite.get(suite, set())
+    assert sections == of_suite.get(suite, set())
     for task in found.tasks:
         fallback = "proposed" if task.task.startswith("constrained") else "least-risk"
         expected = dataclasses.replace(PRESETS["lidar"], fallback=fallback)

@@ -1,0 +1,237 @@
+"""The studies: which runs a suite makes, and how a report shows them. One table for both.
+
+A run belongs to the study that its settings name. Runs without a name belong to the study whose
+folder they lie in: ROOT/<study>/<task>/<method>/seed-<n>.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from advice.config import PRESETS, ShieldConfig, TrainConfig, from_dict, to_dict
+from advice.types import AdviceError, suggest
+
+FOUR_TASKS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
+SIX_METHODS = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice")
+WITH_SHIELD = ("advice", "tabular", "csc")
+
+
+def preset_settings(name: str) -> dict[str, Any]:
+    """What a preset changes, by dotted name."""
+    default, preset = to_dict(ShieldConfig()), to_dict(PRESETS[name])
+    return {f"shield.{n}": value for n, value in preset.items() if value != default[n]}
+
+
+METHOD_SETTINGS: dict[str, dict[str, Any]] = {
+    "advice": preset_settings("lidar"),
+    "csc": {"agent.csc.conservative_weight": 0.005},
+    "ddpg-lag": {"agent.lagrangian.learning_rate": 0.1},
+}
+"""What the studies set for an agent or shield, by its name; found on seeds that are not reported
+(docs, Reproduction)."""
+
+
+class Study(NamedTuple):
+    """Every task with every method and seed, under the same settings."""
+
+    name: str
+    """The folder of its runs, below the grid's."""
+    tasks: tuple[str, ...] = ("randomised-goal",)
+    methods: tuple[str, ...] = ("advice",)
+    settings: Mapping[str, Any] = {}
+    """Settings that differ from the defaults, by dotted name."""
+    method_settings: Mapping[str, Mapping[str, Any]] = METHOD_SETTINGS
+    """Further ones for single methods; ``settings`` override them."""
+    shields_from: tuple[str, str] | None = None
+    """(study, task) whose fitted shields the runs start with."""
+    section: str = ""
+    """Key of :data:`SECTIONS`; empty for a comparison of methods, which is its task's main part."""
+    label: str = ""
+    """Name of the variant within its section."""
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """What this study sets for a method."""
+        settings: dict[str, Any] = {}
+        for part in method.split("+"):
+            settings |= self.method_settings.get(part, {})
+        return settings | dict(self.settings)
+
+
+class StudySection(NamedTuple):
+    """A part of a task's report: variants beside the comparison's runs."""
+
+    title: str
+    reference: str = ""
+    """Label of the comparison's runs; empty if methods are compared, not variants of one."""
+    rates: bool = False
+    """Show rates, not totals: the variants differ in length."""
+
+
+SECTIONS = {
+    "preset": StudySection("The shield's settings", "preset lidar"),
+    "own": StudySection("The agents' own settings", "tuned"),
+    "fixed-k": StudySection("Fixed K", "adaptive K"),
+    "activation": StudySection("When the shield is armed", "E = 1000", rates=True),
+    "windows": StudySection("Windows of the adaptive K", "h_r = 3, h_d = 25"),
+    "steps": StudySection("Longer episodes"),
+    "transfer": StudySection("Starting with a shield of another task"),
+}
+
+
+def _armed_after(episodes: int, name: str = "", label: str = "", **shield: Any) -> Study:
+    """ADVICE armed after ``episodes`` construction episodes, then 1000 episodes more."""
+    return Study(
+        name or f"activation-{episodes}",
+        settings={"shield.construction_episodes": episodes, "episodes": episodes + 1000}
+        | {f"shield.{setting}": value for setting, value in shield.items()},
+        section="activation",
+        label=label or f"E = {episodes}",
+    )
+
+
+def _windows(recent: int, distant: int) -> Study:
+    return Study(
+        f"windows-{recent}-{distant}",
+        settings={"shield.recent_window": recent, "shield.distant_window": distant},
+        section="windows",
+        label=f"h_r = {recent}, h_d = {distant}",
+    )
+
+
+_ROWS = (
+    Study("core", FOUR_TASKS, SIX_METHODS),
+    Study(
+        "constrained",
+        ("constrained-randomised-goal",),
+        SIX_METHODS,
+        # inside a hazard nothing is safe, and the least risky action does not lead out of it
+        {"shield.fallback": "proposed"},
+    ),
+    Study("paper-settings", method_settings={}, section="preset", label="preset paper"),
+    Study(
+        "transfer",
+        ("semi-random-goal",),
+        WITH_SHIELD,
+        {"episodes": 1000},
+        shields_from=("core", "randomised-goal"),
+        section="transfer",
+        label="pre-trained",
+    ),
+    Study(
+        "long-episodes",
+        methods=SIX_METHODS,
+        settings={"env.max_episode_steps": 2000},
+        section="steps",
+        label="T = 2000",
+    ),
+    *(
+        Study(
+            f"fixed-k-{k}",
+            settings={"shield.k": k, "shield.k_rule": "fixed"},
+            section="fixed-k",
+            label=f"K = {k}",
+        )
+        for k in (3, 4, 5)
+    ),
+    *(_armed_after(episodes) for episodes in (250, 500, 750)),
+    _armed_after(250, "patience", "E = 250, patience 200", plateau_patience=100, stop_patience=200),
+    *(_windows(recent, distant) for recent in (2, 4) for distant in (10, 25)),
+    _windows(3, 10),
+    Study("defaults", methods=("ddpg-lag",), method_settings={}, section="own", label="defaults"),
+    Study(
+        "smoke",
+        methods=("ddpg", "advice"),
+        settings={
+            "episodes": 6,
+            "env.max_episode_steps": 30,
+            "shield.construction_episodes": 3,
+            "shield.max_epochs": 5,
+        },
+    ),
+)
+STUDIES = {row.name: row for row in _ROWS}
+
+_ADVICE = Study("core")
+_K_SWEEP = tuple(STUDIES[f"fixed-k-{k}"] for k in (3, 4, 5))
+_ACTIVATION = tuple(STUDIES[f"activation-{episodes}"] for episodes in (250, 500, 750))
+_WINDOWS = tuple(row for row in _ROWS if row.section == "windows")
+SUITES: dict[str, tuple[Study, ...]] = {
+    "smoke": (STUDIES["smoke"],),
+    "core": (STUDIES["core"],),
+    "constrained": (STUDIES["constrained"],),
+    "paper-settings": (STUDIES["paper-settings"], _ADVICE),
+    "transfer": (Study("core", methods=WITH_SHIELD), STUDIES["transfer"]),
+    "long-episodes": (STUDIES["long-episodes"],),
+    "k-sweep": (*_K_SWEEP, _ADVICE),
+    "activation-sweep": (*_ACTIVATION, _ADVICE),
+    "windows": (*_WINDOWS, _ADVICE),
+    "paper": (
+        *(STUDIES["core"], STUDIES["constrained"], STUDIES["paper-settings"]),
+        *(STUDIES["transfer"], STUDIES["long-episodes"]),
+        *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
+    ),
+}
+"""What `advice bench --suite` runs; some add the runs of ``core`` that they are compared with."""
+
+
+def find_suite(name: str) -> tuple[Study, ...]:
+    """The studies of a suite; raises AdviceError if there is none of this name."""
+    if name not in SUITES:
+        raise AdviceError(
+            f"unknown suite {name!r}{suggest(name, SUITES)}; suites: {', '.join(SUITES)}"
+        )
+    return SUITES[name]
+
+
+def select(
+    studies: Sequence[Study], tasks: Sequence[str], methods: Sequence[str]
+) -> tuple[Study, ...]:
+    """The part of a suite with these tasks and methods; none named means all."""
+    for asked, field in ((tasks, "tasks"), (methods, "methods")):
+        offered = dict.fromkeys(name for study in studies for name in getattr(study, field))
+        if unknown := [name for name in asked if name not in offered]:
+            raise AdviceError(
+                f"the suite has no {field} {', '.join(unknown)}: expected some of "
+                f"{', '.join(offered)}"
+            )
+    found = (
+        study._replace(
+            tasks=tuple(task for task in study.tasks if task in (tasks or study.tasks)),
+            methods=tuple(name for name in study.methods if name in (methods or study.methods)),
+        )
+        for study in studies
+    )
+    return tuple(study for study in found if study.tasks and study.methods)
+
+
+def set_by(studies: Sequence[Study]) -> set[str]:
+    """Dotted names of all settings that the studies set."""
+    return {n for study in studies for method in study.methods for n in study.settings_of(method)}
+
+
+def with_settings(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
+    """``config`` with some settings changed by their dotted names; KeyError if one is unknown."""
+    values = to_dict(config)
+    for dotted, value in settings.items():
+        *path, last = dotted.split(".")
+        inner = values
+        for name in path:
+            inner = inner[name]
+        if last not in inner:
+            raise KeyError(dotted)
+        inner[last] = value
+    return from_dict(TrainConfig, values)
+
+
+def section(key: str) -> StudySection:
+    """The section of this key; one of its own for a study that the table does not have."""
+    return SECTIONS.get(key) or StudySection(key, "comparison")
+
+
+def study_name(config: TrainConfig, folder: Path) -> str:
+    """The study of a run: as its settings say, or a study's folder in which it lies, or empty."""
+    above = folder.resolve().parents
+    named = above[2].name if len(above) > 2 else ""
+    return config.study or (named if named in STUDIES else "")
