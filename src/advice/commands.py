@@ -136,7 +136,7 @@ def replay(options: Replay) -> int:
 
 def check_env(options: CheckEnv) -> int:
     from advice.envs.check import check_env as check
-    from advice.envs.check import make_from_name
+    from advice.envs.make import make_from_name
 
     findings = check(lambda: make_from_name(options.env), episodes=options.episodes)
     marks = {"ok": "ok", "warning": "WARNING", "error": "ERROR"}

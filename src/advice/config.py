@@ -243,8 +243,6 @@ class AgentConfig:
     """Ornstein-Uhlenbeck strength."""
     noise_dt: float = 0.01
     """Ornstein-Uhlenbeck time step."""
-    noise_shared: bool = False
-    """One noise value for all action dimensions, as the authors' release does."""
     noise_reset: bool = True
     """Start the noise anew each episode; the authors' release never does."""
     lagrangian: MultiplierConfig = MultiplierConfig()
@@ -340,7 +338,7 @@ def flat(config: Any) -> dict[str, Any]:
     return walk("", to_dict(config))
 
 
-RETIRED_SETTINGS: dict[str, frozenset[str]] = {}
+RETIRED_SETTINGS = {"AgentConfig": frozenset({"noise_shared"})}
 """Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
 
 

@@ -1,10 +1,13 @@
-"""Settings and a bare loop with which agents learn tiny tasks in seconds."""
+"""Settings and a minimal loop for agents that learn tiny tasks in seconds."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from advice.agents.agent import Agent
+import jax
+
+from advice.agents.agent import Agent, jitted_update
+from advice.agents.csc import SafetyCriticShield
 from advice.config import AgentConfig, CSCConfig, MultiplierConfig
 from advice.types import Transition
 
@@ -14,15 +17,29 @@ SMALL = AgentConfig(
     replay_capacity=4000,
     noise_dt=0.5,
     gamma=0.5,
-    # thousands of updates instead of millions: multipliers and the safety critic must be quicker
+    # thousands of updates instead of millions: multipliers and the safety critic learn faster
     lagrangian=MultiplierConfig(learning_rate=0.05),
     rcpo=MultiplierConfig(initial=0.0, learning_rate=0.05),
     csc=CSCConfig(learning_rate=2e-3, gamma=0.5, conservative_weight=0.05),
 )
 
 
-def practise(agent: Agent, env: Any, episodes: int) -> list[float]:
-    """Train for some episodes; the cost of each."""
+def updated(agent: Agent, state: Any) -> Any:
+    """``state`` after one update with everything in the agent's replay buffer."""
+    return jitted_update(
+        jax.tree.map(jax.numpy.copy, state),  # the update reuses the memory of its argument
+        agent.replay.rows(0, agent.replay.added),
+        *agent.update_inputs(),
+        update=type(agent).update_state,
+        config=agent.config,
+        obs_size=agent.obs_size,
+    )
+
+
+def practise(
+    agent: Agent, env: Any, episodes: int, shield: SafetyCriticShield | None = None
+) -> list[float]:
+    """Train for some episodes; returns the cost of each."""
     costs = []
     for episode in range(episodes):
         obs, _ = env.reset(seed=episode)
@@ -30,6 +47,8 @@ def practise(agent: Agent, env: Any, episodes: int) -> list[float]:
         total, ended = 0.0, False
         while not ended:
             action = agent.act(obs)
+            if shield:
+                action = shield.guard(obs, action).action
             next_obs, reward, terminated, truncated, info = env.step(action)
             cost = info.get("cost", 0.0)
             agent.observe(Transition(obs, action, reward, cost, next_obs, terminated))

@@ -9,9 +9,10 @@ import pytest
 from gymnasium.spaces import Box
 from hypothesis import given
 from hypothesis import strategies as st
+from practice import updated
 
 from advice.agents.ddpg_lagrangian import DDPGLagrangian, lagrangian_loss
-from advice.agents.multiplier import ascend
+from advice.agents.lagrangian import ascend
 from advice.agents.networks import Layer, init_learner
 from advice.config import AgentConfig, MultiplierConfig
 from advice.types import Transition
@@ -65,7 +66,7 @@ def test_cost_target_by_hand(terminated: bool, through: bool) -> None:
     one = (*blank[:-1], Layer(blank[-1].weight, jnp.ones(1)))
     state = agent.state._replace(cost_critic=constant._replace(target=one))
     agent.observe(Transition(np.zeros(3), np.zeros(2), -1.0, 0.2, np.zeros(3), terminated))
-    after = jax.jit(agent.update)(state, agent.replay.rows(0, 1), np.float32(0.1))
+    after = updated(agent, state)
     up = not terminated or through  # 1.15 > 0.5 > 0.2
     expected = 0.5 + (1e-3 if up else -1e-3)
     assert float(after.cost_critic.network[-1].bias[0]) == pytest.approx(expected, abs=1e-6)

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 
 from advice.agents.networks import Layer, init_learner
 from advice.agents.rcpo import RCPO
-from advice.agents.replay import split
+from advice.agents.replay_buffer import as_batch
 from advice.config import AgentConfig
 from advice.types import Transition
 
@@ -21,7 +21,7 @@ def test_reward_and_cost_are_stored_apart() -> None:
     agent = RCPO(OBS, ACT, AgentConfig(hidden_size=4), seed=0)
     agent.multiplier = 7.0
     agent.observe(Transition(np.zeros(3), np.zeros(2), 1.0, 0.2, np.zeros(3), True))
-    batch = split(agent.replay.rows(0, 1), 3, 2)
+    batch = as_batch(agent.replay.rows(0, 1), 3)
     assert batch.reward[0] == 1.0
     assert batch.cost[0] == np.float32(0.2)
 

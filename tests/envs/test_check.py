@@ -8,7 +8,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from advice.envs import TASKS, check
-from advice.envs.check import check_env, make_from_name
+from advice.envs.check import check_env
+from advice.envs.make import make_from_name
 
 
 class Corridor(gymnasium.Env):

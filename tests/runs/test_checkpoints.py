@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advice.agents.replay import Replay
+from advice.agents.replay_buffer import ReplayBuffer
 from advice.runs.checkpoints import Checkpointer, Counters
 from advice.types import AdviceError, Array, BrokenFileError, Transition
 
@@ -31,13 +31,13 @@ class Part:
         assert document["number"] == self.number
 
 
-def fill(replay: Replay, count: int) -> None:
+def fill(replay: ReplayBuffer, count: int) -> None:
     for _ in range(count):
         number = replay.added
         replay.add(Transition(np.array([number]), np.zeros(1), 0.0, 0.0, np.zeros(1), False))
 
 
-def checkpointer(folder: Path, replay: Replay, part: Part | None = None) -> Checkpointer:
+def checkpointer(folder: Path, replay: ReplayBuffer, part: Part | None = None) -> Checkpointer:
     return Checkpointer(folder, {"part": part or Part()}, replay)
 
 
@@ -46,12 +46,12 @@ def test_any_history_of_saves_restores_the_same_replay(
     tmp_path_factory: pytest.TempPathFactory, batches: list[int], capacity: int
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
-    replay = Replay(capacity, 1, 1)
+    replay = ReplayBuffer(capacity, 1, 1)
     keeper = checkpointer(folder, replay)
     for number, count in enumerate(batches):
         fill(replay, count)
         keeper.save(Counters(number + 1))
-    other = Replay(capacity, 1, 1)
+    other = ReplayBuffer(capacity, 1, 1)
     reader = checkpointer(folder, other)
     assert reader.load() == Counters(len(batches))
     reader.load_replay()
@@ -62,7 +62,7 @@ def test_any_history_of_saves_restores_the_same_replay(
 
 
 def test_a_save_writes_only_what_is_new(tmp_path: Path) -> None:
-    replay = Replay(1000, 1, 1)
+    replay = ReplayBuffer(1000, 1, 1)
     keeper = checkpointer(tmp_path, replay)
     fill(replay, 100)
     keeper.save(Counters(1))
@@ -78,7 +78,7 @@ def test_a_save_writes_only_what_is_new(tmp_path: Path) -> None:
 def test_rows_written_by_a_save_that_died_are_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replay, part = Replay(100, 1, 1), Part(1)
+    replay, part = ReplayBuffer(100, 1, 1), Part(1)
     keeper = checkpointer(tmp_path, replay, part)
     fill(replay, 5)
     keeper.save(Counters(1))
@@ -92,14 +92,14 @@ def test_rows_written_by_a_save_that_died_are_cut(
         patch.setattr("advice.runs.checkpoints.write_arrays", full_disk)
         with pytest.raises(AdviceError, match=r"No space left.*after episode 1, is still there"):
             keeper.save(Counters(2))
-    other, restored = Replay(100, 1, 1), Part()
+    other, restored = ReplayBuffer(100, 1, 1), Part()
     reader = checkpointer(tmp_path, other, restored)
     assert reader.load() == Counters(1)
     reader.load_replay()
     assert (other.added, restored.number) == (5, 1)
     fill(other, 3)
     reader.save(Counters(2))
-    third = Replay(100, 1, 1)
+    third = ReplayBuffer(100, 1, 1)
     last = checkpointer(tmp_path, third)
     last.load()
     last.load_replay()
@@ -108,7 +108,7 @@ def test_rows_written_by_a_save_that_died_are_cut(
 
 
 def test_damage_is_noticed(tmp_path: Path) -> None:
-    replay = Replay(100, 1, 1)
+    replay = ReplayBuffer(100, 1, 1)
     keeper = checkpointer(tmp_path, replay)
     fill(replay, 20)
     keeper.save(Counters(1))
@@ -116,7 +116,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
     data[17] ^= 1
     log.write_bytes(data)
-    reader = checkpointer(tmp_path, Replay(100, 1, 1))
+    reader = checkpointer(tmp_path, ReplayBuffer(100, 1, 1))
     reader.load()
     with pytest.raises(BrokenFileError, match="intact rows"):
         reader.load_replay()
@@ -130,4 +130,4 @@ def test_a_read_only_folder_is_a_clear_error(
 
     monkeypatch.setattr(Path, "mkdir", read_only)
     with pytest.raises(AdviceError, match="Read-only file system"):
-        checkpointer(tmp_path / "deep", Replay(4, 1, 1)).save(Counters(1))
+        checkpointer(tmp_path / "deep", ReplayBuffer(4, 1, 1)).save(Counters(1))

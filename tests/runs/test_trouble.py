@@ -285,7 +285,7 @@ def test_lenders_of_another_kind_are_refused(tmp_path: Path) -> None:
     train(small("tabular", episodes=3), tmp_path / "tabular")
     for method, lender in (("tabular", "advice"), ("advice", "tabular"), ("csc", "advice")):
         borrower = dataclasses.replace(small(method), shield_from=str(tmp_path / lender))
-        with pytest.raises(AdviceError, match=r"expected a shield of the kind|neither a shield"):
+        with pytest.raises(AdviceError, match="expected a shield of the kind"):
             train(borrower, tmp_path / f"{method}-{lender}")
     fixed = small(episodes=2)
     shield = dataclasses.replace(fixed.shield, k=5, k_rule="fixed")

@@ -1,4 +1,4 @@
-"""DDPG (Lillicrap et al., 2016): a deterministic actor that climbs its critic.
+"""DDPG (Lillicrap et al., 2016): a deterministic actor that maximises its critic's value.
 
 Differences from the paper: see docs/methods/ddpg.md.
 """
@@ -17,17 +17,17 @@ from advice.agents.networks import (
     actor_action,
     critic_value,
     descend,
-    follow,
     init_actor,
     init_critic,
     init_learner,
+    update_target,
 )
-from advice.agents.replay import Batch
+from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig
 
 
 class DDPGState(NamedTuple):
-    """What learns."""
+    """Networks with their optimisers and targets."""
 
     actor: Learner
     critic: Learner
@@ -38,7 +38,7 @@ def td_target(reward: Any, next_value: Any, terminated: Any, gamma: float) -> An
     return reward + gamma * (1 - terminated) * next_value
 
 
-def learn_values(
+def update_critic(
     critic: Learner, actor: Learner, batch: Batch, signal: Any, config: AgentConfig
 ) -> Learner:
     """One step of Q towards y = signal + γ (1 - done) Q'(s', π'(s')); signal: (n,)."""
@@ -49,11 +49,11 @@ def learn_values(
     def loss(network: Network) -> Any:
         return jnp.mean((critic_value(network, batch.obs, batch.action) - target) ** 2)
 
-    return follow(descend(critic, loss, config.critic_learning_rate), config.tau)
+    return update_target(descend(critic, loss, config.critic_learning_rate), config.tau)
 
 
 def init_ddpg(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> DDPGState:
-    """A fresh actor and critic."""
+    """An untrained actor and critic."""
     actor_key, critic_key = jax.random.split(key)
     actor = init_actor(actor_key, obs_size, action_size, config.hidden_size)
     critic = init_critic(critic_key, obs_size, action_size, config.hidden_size)
@@ -63,25 +63,21 @@ def init_ddpg(key: Any, obs_size: int, action_size: int, config: AgentConfig) ->
     )
 
 
-def update_ddpg(state: DDPGState, batch: Batch, reward: Any, config: AgentConfig) -> DDPGState:
-    """One update from a batch, with ``reward`` (n,) as what is to be maximised."""
-    # the critic moves towards what the targets promise
-    critic = learn_values(state.critic, state.actor, batch, reward, config)
+def update_ddpg(state: DDPGState, batch: Batch, config: AgentConfig) -> DDPGState:
+    """One gradient step of the critic, then one of the actor."""
+    # critic: towards the target networks' value
+    critic = update_critic(state.critic, state.actor, batch, batch.reward, config)
 
-    # the actor moves to where the critic sees more value
+    # actor: towards actions that the critic values more
     def actor_loss(actor: Network) -> Any:
         return -jnp.mean(critic_value(critic.network, batch.obs, actor_action(actor, batch.obs)))
 
-    actor = follow(descend(state.actor, actor_loss, config.actor_learning_rate), config.tau)
-    return DDPGState(actor, critic)
+    actor = descend(state.actor, actor_loss, config.actor_learning_rate)
+    return DDPGState(update_target(actor, config.tau), critic)
 
 
 class DDPG(Agent):
-    """Actor and critic of two hidden layers each, one update a step."""
+    """Actor and critic with two hidden layers each."""
 
-    def initial_state(self, key: Any) -> DDPGState:
-        return init_ddpg(key, self.obs_size, self.action_size, self.config)
-
-    def update(self, state: DDPGState, rows: Any, multiplier: Any) -> DDPGState:
-        batch = self.batch(rows)
-        return update_ddpg(state, batch, batch.reward, self.config)
+    init_state = staticmethod(init_ddpg)
+    update_state = staticmethod(update_ddpg)

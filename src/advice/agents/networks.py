@@ -1,4 +1,4 @@
-"""Small fully connected networks: initialised and differentiated in JAX, run in NumPy."""
+"""Small fully connected networks: initialised and differentiated in JAX, evaluated in NumPy."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def critic_values(critic: Network, obs: Any, actions: Any) -> Any:
 
 
 def init_actor(key: Any, obs_size: int, outputs: int, hidden: int) -> Network:
-    """A fresh policy; its last layer lies within ±0.003, so it starts near zero."""
+    """An untrained policy; its last layer is within ±0.003, so its actions start near zero."""
     return init_network(key, (obs_size, hidden, hidden, outputs), last=0.003)
 
 
 def init_critic(key: Any, obs_size: int, action_size: int, hidden: int) -> Network:
-    """A fresh Q(s, a)."""
+    """An untrained Q(s, a)."""
     return init_network(key, (obs_size + action_size, hidden, hidden, 1))
 
 
@@ -82,7 +82,7 @@ def soft_update(target: Any, online: Any, tau: float) -> Any:
 
 
 class Learner(NamedTuple):
-    """A network that learns (or a tuple of networks with one loss), Adam's memory, a slow copy."""
+    """A network (or several with one loss), the state of Adam, and a target that lags behind."""
 
     network: Any
     optimiser: Any
@@ -90,31 +90,31 @@ class Learner(NamedTuple):
 
 
 def init_learner(network: Any, learning_rate: float, target: bool = True) -> Learner:
-    """A learner that has not learnt yet."""
+    """An untrained learner."""
     copy = jax.tree.map(jnp.copy, network) if target else None
     return Learner(network, optax.adam(learning_rate).init(network), copy)
 
 
 def descend(learner: Learner, loss: Any, learning_rate: float) -> Learner:
-    """One Adam step down ``loss(network)``; the target stays."""
+    """One Adam step down ``loss(network)``; the target does not change."""
     gradient = jax.grad(loss)(learner.network)
     change, optimiser = optax.adam(learning_rate).update(gradient, learner.optimiser)
     network = optax.apply_updates(learner.network, change)
     return learner._replace(network=network, optimiser=optimiser)
 
 
-def follow(learner: Learner, tau: float) -> Learner:
-    """The target takes a small step after the network."""
+def update_target(learner: Learner, tau: float) -> Learner:
+    """Move the target by the share ``tau`` towards the network."""
     return learner._replace(target=soft_update(learner.target, learner.network, tau))
 
 
 def init_clock(key: Any) -> Any:
-    """Where an update's randomness comes from, as two int32: a seed, and updates so far."""
+    """The source of an update's random keys, as two int32: a seed and the number of updates."""
     return jnp.stack([jax.random.randint(key, (), 0, 2**31 - 1), jnp.int32(0)])
 
 
-def tick(clock: Any) -> tuple[Any, Any]:
-    """A key that no other update gets, and the clock for the next one."""
+def next_key(clock: Any) -> tuple[Any, Any]:
+    """A key for this update alone, and the clock for the next one."""
     return jax.random.fold_in(jax.random.key(clock[0]), clock[1]), clock.at[1].add(1)
 
 
@@ -126,7 +126,7 @@ def apply_numpy(network: Network, x: Array) -> Array:
 
 
 def rate_numpy(critic: Network, obs: Array, actions: Array) -> Array:
-    """Q(s, a) for one state and many actions (n, action size); the state enters layer one once."""
+    """Q(s, a) for one state and many actions (n, action size); layer one reads the state once."""
     first = critic[0]
     shared = obs @ first.weight[: len(obs)] + first.bias
     hidden = np.maximum(actions @ first.weight[len(obs) :] + shared, 0)

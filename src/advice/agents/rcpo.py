@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from advice.agents.agent import Agent
 from advice.agents.ddpg import DDPGState, init_ddpg, update_ddpg
-from advice.config import MultiplierConfig
+from advice.agents.lagrangian import LagrangianAgent
+from advice.agents.replay_buffer import Batch
+from advice.config import AgentConfig, MultiplierConfig
 
 
-class RCPO(Agent):
-    """One critic, on r - λc; reward and cost are stored apart and meet under today's λ."""
+def update_rcpo(state: DDPGState, batch: Batch, config: AgentConfig, multiplier: Any) -> DDPGState:
+    """DDPG's update on r - λc. The buffer stores r and c separately, so the current λ applies."""
+    penalised = batch.reward - multiplier * batch.cost
+    return update_ddpg(state, batch._replace(reward=penalised), config)
+
+
+class RCPO(LagrangianAgent):
+    """DDPG with one critic, of the penalised reward."""
+
+    init_state = staticmethod(init_ddpg)
+    update_state = staticmethod(update_rcpo)
 
     @property
-    def price(self) -> MultiplierConfig:
+    def multiplier_config(self) -> MultiplierConfig:
         return self.config.rcpo
-
-    def initial_state(self, key: Any) -> DDPGState:
-        return init_ddpg(key, self.obs_size, self.action_size, self.config)
-
-    def update(self, state: DDPGState, rows: Any, multiplier: Any) -> DDPGState:
-        batch = self.batch(rows)
-        return update_ddpg(state, batch, batch.reward - multiplier * batch.cost, self.config)

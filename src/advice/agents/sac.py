@@ -1,4 +1,4 @@
-"""SAC (Haarnoja et al., 2018): a random policy that is paid for staying random.
+"""SAC (Haarnoja et al., 2018): a stochastic policy that maximises value and entropy.
 
 Differences from the paper: see docs/methods/td3-sac.md.
 """
@@ -19,21 +19,23 @@ from advice.agents.networks import (
     apply,
     apply_numpy,
     descend,
-    follow,
     init_actor,
     init_clock,
     init_learner,
-    tick,
+    next_key,
+    update_target,
 )
+from advice.agents.replay_buffer import Batch
 from advice.agents.td3 import init_critics, least_value, twin_loss
+from advice.config import AgentConfig
 from advice.types import Array
 
 LOG_STD = (-5.0, 2.0)
-"""Between these lies the logarithm of the policy's standard deviation."""
+"""Limits of the logarithm of the policy's standard deviation."""
 
 
 class SACState(NamedTuple):
-    """What learns (the temperature as its logarithm), and the clock the draws come from."""
+    """Networks and the logarithm of the temperature, with optimisers and targets, and the clock."""
 
     actor: Learner
     critics: Learner  # of a pair of networks
@@ -56,29 +58,69 @@ def sample_action(actor: Network, obs: Any, key: Any) -> tuple[Any, Any]:
     return jnp.tanh(u), jnp.sum(gaussian - squash, axis=-1)
 
 
+def init_sac(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> SACState:
+    """An untrained actor, two critics, the initial temperature and a clock."""
+    actor_key, critic_key, clock_key = jax.random.split(key, 3)
+    actor = init_actor(actor_key, obs_size, 2 * action_size, config.hidden_size)
+    critics = init_critics(critic_key, obs_size, action_size, config.hidden_size)
+    log_temperature = jnp.log(jnp.float32(config.sac.initial_temperature))
+    return SACState(
+        init_learner(actor, config.actor_learning_rate, target=False),
+        init_learner(critics, config.critic_learning_rate),
+        init_learner(log_temperature, config.sac.temperature_learning_rate, target=False),
+        init_clock(clock_key),
+    )
+
+
+def update_sac(state: SACState, batch: Batch, config: AgentConfig) -> SACState:
+    """One gradient step of both critics, of the actor and of the temperature."""
+    key, clock = next_key(state.clock)
+    target_key, actor_key = jax.random.split(key)
+    temperature = jnp.exp(state.log_temperature.network)
+
+    # critics: towards the lower target value plus the entropy of the next action
+    next_action, next_log = sample_action(state.actor.network, batch.next_obs, target_key)
+    next_value = least_value(state.critics.target, batch.next_obs, next_action)
+    next_value = next_value - temperature * next_log
+    target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
+    critics = descend(
+        state.critics,
+        lambda pair: twin_loss(pair, batch.obs, batch.action, target),
+        config.critic_learning_rate,
+    )
+
+    # actor: towards more value and more entropy
+    def actor_loss(actor: Network) -> Any:
+        action, log_density = sample_action(actor, batch.obs, actor_key)
+        value = least_value(critics.network, batch.obs, action)
+        return jnp.mean(temperature * log_density - value)
+
+    actor = descend(state.actor, actor_loss, config.actor_learning_rate)
+
+    # temperature: up while the entropy is below -(action size), down while it is above
+    _, log_density = sample_action(state.actor.network, batch.obs, actor_key)
+    surplus = -jnp.mean(log_density) + batch.action.shape[1]
+    log_temperature = descend(
+        state.log_temperature,
+        lambda logarithm: logarithm * surplus,
+        config.sac.temperature_learning_rate,
+    )
+    return SACState(actor, update_target(critics, config.tau), log_temperature, clock)
+
+
 class SAC(Agent):
     """Twin critics, a tanh-Gaussian actor, and a temperature that holds the entropy at -size."""
 
-    def initial_state(self, key: Any) -> SACState:
-        config = self.config
-        actor_key, critic_key, clock_key = jax.random.split(key, 3)
-        actor = init_actor(actor_key, self.obs_size, 2 * self.action_size, config.hidden_size)
-        critics = init_critics(critic_key, self.obs_size, self.action_size, config.hidden_size)
-        log_temperature = jnp.log(jnp.float32(config.sac.initial_temperature))
-        return SACState(
-            init_learner(actor, config.actor_learning_rate, target=False),
-            init_learner(critics, config.critic_learning_rate),
-            init_learner(log_temperature, config.sac.temperature_learning_rate, target=False),
-            init_clock(clock_key),
-        )
+    init_state = staticmethod(init_sac)
+    update_state = staticmethod(update_sac)
 
     def act(self, obs: Array, explore: bool = True) -> Array:
         """A draw from the policy, or tanh of its mean."""
         if not explore:
-            return self._outside(self.greedy(obs))
+            return self.unscale(self.greedy(obs))
         mean, log_std = self._gaussian(obs)
         drawn = mean + np.exp(log_std) * self.rng.standard_normal(self.action_size)
-        return self._outside(np.tanh(drawn))
+        return self.unscale(np.tanh(drawn))
 
     def greedy(self, obs: Array) -> Array:
         return np.tanh(self._gaussian(obs)[0])
@@ -89,39 +131,3 @@ class SAC(Agent):
 
     def rating_critics(self) -> tuple[Network, ...]:
         return self.weights("critics")
-
-    def update(self, state: SACState, rows: Any, multiplier: Any) -> SACState:
-        config = self.config
-        batch = self.batch(rows)
-        key, clock = tick(state.clock)
-        next_key, own_key = jax.random.split(key)
-        temperature = jnp.exp(state.log_temperature.network)
-
-        # both critics move towards the lesser promise plus the entropy to come
-        next_action, next_log = sample_action(state.actor.network, batch.next_obs, next_key)
-        next_value = least_value(state.critics.target, batch.next_obs, next_action)
-        next_value = next_value - temperature * next_log
-        target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
-        critics = descend(
-            state.critics,
-            lambda pair: twin_loss(pair, batch.obs, batch.action, target),
-            config.critic_learning_rate,
-        )
-
-        # the actor moves to more value and more entropy
-        def actor_loss(actor: Network) -> Any:
-            action, log_density = sample_action(actor, batch.obs, own_key)
-            value = least_value(critics.network, batch.obs, action)
-            return jnp.mean(temperature * log_density - value)
-
-        actor = descend(state.actor, actor_loss, config.actor_learning_rate)
-
-        # the temperature rises while the policy is less random than -size, and falls otherwise
-        _, log_density = sample_action(state.actor.network, batch.obs, own_key)
-        surplus = -jnp.mean(log_density) + self.action_size
-        log_temperature = descend(
-            state.log_temperature,
-            lambda logarithm: logarithm * surplus,
-            config.sac.temperature_learning_rate,
-        )
-        return SACState(actor, follow(critics, config.tau), log_temperature, clock)

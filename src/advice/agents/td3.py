@@ -1,4 +1,4 @@
-"""TD3 (Fujimoto et al., 2018): DDPG with two critics, smoothed targets and a patient actor.
+"""TD3 (Fujimoto et al., 2018): DDPG with two critics, smoothed targets and a delayed actor.
 
 Differences from the paper: see docs/methods/td3-sac.md.
 """
@@ -19,18 +19,20 @@ from advice.agents.networks import (
     actor_action,
     critic_value,
     descend,
-    follow,
     init_actor,
     init_clock,
     init_critic,
     init_learner,
-    tick,
+    next_key,
+    update_target,
 )
+from advice.agents.replay_buffer import Batch
+from advice.config import AgentConfig
 from advice.types import Array
 
 
 class TD3State(NamedTuple):
-    """What learns, and the clock its draws come from."""
+    """Networks with their optimisers and targets, and the clock that random keys come from."""
 
     actor: Learner
     critics: Learner  # of a pair of networks
@@ -38,7 +40,7 @@ class TD3State(NamedTuple):
 
 
 def init_critics(key: Any, obs_size: int, action_size: int, hidden: int) -> tuple[Network, Network]:
-    """Two fresh critics that differ."""
+    """Two untrained critics with different weights."""
     first, second = jax.random.split(key)
     return (
         init_critic(first, obs_size, action_size, hidden),
@@ -63,60 +65,66 @@ def smoothed_action(key: Any, action: Any, noise: float, limit: float) -> Any:
     return jnp.clip(action + drawn, -1, 1)
 
 
-class TD3(Agent):
-    """Twin critics learn at every update, the actor and all targets at every second one."""
+def init_td3(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> TD3State:
+    """An untrained actor, two critics and a clock."""
+    actor_key, critic_key, clock_key = jax.random.split(key, 3)
+    actor = init_actor(actor_key, obs_size, action_size, config.hidden_size)
+    critics = init_critics(critic_key, obs_size, action_size, config.hidden_size)
+    return TD3State(
+        init_learner(actor, config.actor_learning_rate),
+        init_learner(critics, config.critic_learning_rate),
+        init_clock(clock_key),
+    )
 
-    def initial_state(self, key: Any) -> TD3State:
-        config = self.config
-        actor_key, critic_key, clock_key = jax.random.split(key, 3)
-        actor = init_actor(actor_key, self.obs_size, self.action_size, config.hidden_size)
-        critics = init_critics(critic_key, self.obs_size, self.action_size, config.hidden_size)
-        return TD3State(
-            init_learner(actor, config.actor_learning_rate),
-            init_learner(critics, config.critic_learning_rate),
-            init_clock(clock_key),
-        )
+
+def update_td3(state: TD3State, batch: Batch, config: AgentConfig) -> TD3State:
+    """One gradient step of both critics; one of the actor and the targets at every second call."""
+    td3 = config.td3
+    key, clock = next_key(state.clock)
+
+    # critics: towards the lower value of the smoothed target policy's action
+    next_action = smoothed_action(
+        key,
+        actor_action(state.actor.target, batch.next_obs),
+        td3.target_noise,
+        td3.target_noise_limit,
+    )
+    next_value = least_value(state.critics.target, batch.next_obs, next_action)
+    target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
+    critics = descend(
+        state.critics,
+        lambda pair: twin_loss(pair, batch.obs, batch.action, target),
+        config.critic_learning_rate,
+    )
+
+    # actor: towards actions that the first critic values more, every policy_delay updates
+    def actor_loss(actor: Network) -> Any:
+        action = actor_action(actor, batch.obs)
+        return -jnp.mean(critic_value(critics.network[0], batch.obs, action))
+
+    def update_all() -> TD3State:
+        actor = descend(state.actor, actor_loss, config.actor_learning_rate)
+        tau = config.tau
+        return TD3State(update_target(actor, tau), update_target(critics, tau), clock)
+
+    def update_critics_only() -> TD3State:
+        return TD3State(state.actor, critics, clock)
+
+    return jax.lax.cond(clock[1] % td3.policy_delay == 0, update_all, update_critics_only)
+
+
+class TD3(Agent):
+    """Explores with Gaussian noise; the lower of two critics rates actions."""
+
+    init_state = staticmethod(init_td3)
+    update_state = staticmethod(update_td3)
 
     def act(self, obs: Array, explore: bool = True) -> Array:
         action = self.greedy(obs)
         if explore:
             spread = self.config.td3.exploration_noise
             action = action + spread * self.rng.standard_normal(self.action_size)
-        return self._outside(np.clip(action, -1, 1))
+        return self.unscale(np.clip(action, -1, 1))
 
     def rating_critics(self) -> tuple[Network, ...]:
         return self.weights("critics")
-
-    def update(self, state: TD3State, rows: Any, multiplier: Any) -> TD3State:
-        config, td3 = self.config, self.config.td3
-        batch = self.batch(rows)
-        key, clock = tick(state.clock)
-
-        # both critics move towards the lesser promise of the smoothed target policy
-        next_action = smoothed_action(
-            key,
-            actor_action(state.actor.target, batch.next_obs),
-            td3.target_noise,
-            td3.target_noise_limit,
-        )
-        next_value = least_value(state.critics.target, batch.next_obs, next_action)
-        target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
-        critics = descend(
-            state.critics,
-            lambda pair: twin_loss(pair, batch.obs, batch.action, target),
-            config.critic_learning_rate,
-        )
-
-        # now and then the actor climbs the first critic, and the targets follow
-        def actor_loss(actor: Network) -> Any:
-            action = actor_action(actor, batch.obs)
-            return -jnp.mean(critic_value(critics.network[0], batch.obs, action))
-
-        def improve() -> TD3State:
-            actor = descend(state.actor, actor_loss, config.actor_learning_rate)
-            return TD3State(follow(actor, config.tau), follow(critics, config.tau), clock)
-
-        def wait() -> TD3State:
-            return TD3State(state.actor, critics, clock)
-
-        return jax.lax.cond(clock[1] % td3.policy_delay == 0, improve, wait)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -13,9 +10,7 @@ from typing import Any, Literal, NamedTuple
 import gymnasium
 import numpy as np
 
-from advice.envs import make
-from advice.envs.tasks import TASKS, short_name
-from advice.types import SettingError, suggest
+from advice.types import SettingError
 
 SECONDS = 30.0
 """Random actions stop after this long, however slow the environment."""
@@ -45,35 +40,6 @@ class Watched(NamedTuple):
     out_of_bounds: int
     steps_per_s: float
     reset_ms: float
-
-
-def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:
-    """An environment from a task of ours, a registered Gymnasium id, or ``module:Class``."""
-    if short_name(name) in TASKS:
-        return make(name, **options)
-    module_name, _, attribute = name.partition(":")
-    factory = None
-    if attribute:
-        factory = getattr(_import_from_here(module_name, name), attribute, None)
-    try:
-        if not callable(factory):
-            return gymnasium.make(name, **options)
-        limit = options.pop("max_episode_steps", None)
-        env = factory(**options)
-        return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
-    except gymnasium.error.Error as error:
-        if isinstance(error, gymnasium.error.DependencyNotInstalled):
-            raise SettingError(f"{name} could not be made: {error}") from None
-        hint = suggest(name, {**TASKS, **gymnasium.registry})
-        raise SettingError(
-            f"no environment {name!r}{hint}; expected a task ({', '.join(TASKS)}), "
-            "a registered Gymnasium id, or module:Class"
-        ) from error
-    except Exception as error:
-        given = f" with {', '.join(options)}" if options else ""
-        raise SettingError(
-            f"{name} could not be made{given}: {type(error).__name__}: {error}"
-        ) from error
 
 
 def check_env(
@@ -319,15 +285,3 @@ def _line(message: object) -> str:
     if isinstance(message, Exception) and not isinstance(message, Warning):
         return f"{type(message).__name__}: {first}"
     return first
-
-
-def _import_from_here(module_name: str, wanted: str) -> Any:
-    """Import a module, the current folder included as ``python -m`` would."""
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
-            raise SettingError(f"{wanted}: no module {error.name!r} here or installed") from None
-        raise

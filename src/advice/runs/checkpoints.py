@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from advice.agents.replay import Replay
+from advice.agents.replay_buffer import ReplayBuffer
 from advice.files import read_arrays, write_arrays
 from advice.types import AdviceError, Array, BrokenFileError
 
@@ -54,7 +54,7 @@ class Segment(NamedTuple):
 class Checkpointer:
     """Saves and restores one run's parts in one folder."""
 
-    def __init__(self, folder: Path, parts: dict[str, Snapshotable], replay: Replay) -> None:
+    def __init__(self, folder: Path, parts: dict[str, Snapshotable], replay: ReplayBuffer) -> None:
         self._folder, self._parts, self._replay = folder, parts, replay
         self._state_file = folder / _STATE
         self._segments: list[Segment] = []

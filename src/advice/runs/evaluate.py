@@ -108,7 +108,7 @@ def play(
         succeeded = succeeded or signals.success
         if frames is not None:
             frames.append(bordered(env.render(), verdict.intervened))
-    return Evaluation(steps, total, cost, violated, succeeded, interventions + agent.vetoes)
+    return Evaluation(steps, total, cost, violated, succeeded, interventions)
 
 
 def check_video_name(path: Path) -> None:

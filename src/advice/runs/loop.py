@@ -16,7 +16,7 @@ import numpy as np
 
 from advice.agents.agent import Agent
 from advice.config import TrainConfig
-from advice.envs.check import make_from_name
+from advice.envs.make import make_from_name
 from advice.envs.signals import normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
@@ -91,7 +91,7 @@ def train(
             refuse_other_settings(folder, config, overwrite)
             if config.shield_from and (overwrite or not checkpointer.exists):
                 # before anything is deleted or written: the lender may not be there
-                adopt_safety(lender or config.shield_from, agent, shield)
+                adopt_safety(lender or config.shield_from, shield)
             if overwrite or not folder.config_file.exists():
                 folder.clear()
                 folder.write_config(config)
@@ -250,7 +250,7 @@ class _Run:
             episode.cost,
             episode.violated,
             episode.success,
-            episode.interventions + agent.vetoes,
+            episode.interventions,
             episode.no_safe_action,
             k,
             float(agent.multiplier),

@@ -1,4 +1,4 @@
-"""A method is an agent plus a shield: a row in a table, or ``agent+shield`` on the fly."""
+"""A method is an agent plus a shield: a row of a table, or a name such as ``sac+advice``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from advice.agents.agent import Agent
-from advice.agents.csc import CSC
+from advice.agents.csc import CSC, SafetyCriticShield
 from advice.agents.ddpg import DDPG
 from advice.agents.ddpg_lagrangian import DDPGLagrangian
 from advice.agents.rcpo import RCPO
@@ -20,7 +20,7 @@ from advice.types import AdviceError, suggest
 
 
 class Method(NamedTuple):
-    """One row: which agent proposes, which shield guards, and a sentence for people."""
+    """One row: which agent proposes, which shield guards, and a description."""
 
     agent: str
     shield: str
@@ -31,9 +31,9 @@ METHODS = {
     "ddpg": Method("ddpg", "none", "plain DDPG: no protection, the baseline"),
     "ddpg-lag": Method("ddpg-lag", "none", "DDPG with a cost critic, weighed by a multiplier"),
     "rcpo": Method("rcpo", "none", "DDPG on the reward minus a multiplier times the cost"),
-    "tabular": Method("ddpg", "tabular", "DDPG behind a table of what once went wrong"),
-    "csc": Method("csc", "none", "DDPG with a conservative safety critic that vetoes actions"),
-    "advice": Method("ddpg", "advice", "DDPG behind the ADVICE shield"),
+    "tabular": Method("ddpg", "tabular", "DDPG with a table of unsafe actions as its shield"),
+    "csc": Method("csc", "csc", "DDPG with a safety critic that replaces unsafe actions"),
+    "advice": Method("ddpg", "advice", "DDPG with the ADVICE shield"),
 }
 
 AGENTS: dict[str, type[Agent]] = {
@@ -45,24 +45,28 @@ AGENTS: dict[str, type[Agent]] = {
     "sac": SAC,
 }
 
-SHIELDS: dict[str, Callable[[Any, Any, TrainConfig], PostShield]] = {
-    "none": lambda observation, action, config: NoShield(),
-    "tabular": lambda observation, action, config: TabularShield(
+SHIELDS: dict[str, Callable[[Any, Any, TrainConfig, Any], PostShield]] = {
+    "none": lambda observation, action, config, agent: NoShield(),
+    "tabular": lambda observation, action, config, agent: TabularShield(
         observation, action, config.tabular, config.shield
     ),
-    "advice": lambda observation, action, config: Shield(
+    "csc": lambda observation, action, config, agent: SafetyCriticShield(agent),
+    "advice": lambda observation, action, config, agent: Shield(
         observation, action, config.shield, config.seed
     ),
 }
 
 
 def find_method(name: str) -> Method:
-    """The row called ``name``, or what ``agent+shield`` spells (an agent alone has no shield)."""
+    """The row called ``name``, or the one that ``agent+shield`` describes.
+
+    An agent alone has no shield. The shield csc belongs to the agent csc, which has its critic.
+    """
     if name in METHODS:
         return METHODS[name]
     agent, plus, shield = name.partition("+")
     shield = shield if plus else "none"
-    if agent in AGENTS and shield in SHIELDS:
+    if agent in AGENTS and shield in SHIELDS and (shield != "csc" or agent == "csc"):
         return Method(agent, shield, f"{agent} with shield {shield}")
     known = [*METHODS, *(f"{agent}+{shield}" for agent in AGENTS for shield in SHIELDS)]
     raise AdviceError(
@@ -74,7 +78,7 @@ def find_method(name: str) -> Method:
 def build(
     config: TrainConfig, observation_space: Any, action_space: Any
 ) -> tuple[Agent, PostShield]:
-    """The agent and the shield that ``config.method`` names, fresh."""
+    """A new agent and a new shield, as ``config.method`` names them."""
     method = find_method(config.method)
     agent = AGENTS[method.agent](observation_space, action_space, config.agent, config.seed)
-    return agent, SHIELDS[method.shield](observation_space, action_space, config)
+    return agent, SHIELDS[method.shield](observation_space, action_space, config, agent)

@@ -1,4 +1,4 @@
-"""Replay: one preallocated float32 table, a row per transition."""
+"""The replay buffer: one preallocated float32 table, one row per transition."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Batch(NamedTuple):
     terminated: Any
 
 
-def split(rows: Any, obs_size: int, action_size: int) -> Batch:
-    """The columns of replay rows as a :class:`Batch`; works on NumPy and JAX arrays."""
-    a, r = obs_size, obs_size + action_size
+def as_batch(rows: Any, obs_size: int) -> Batch:
+    """The columns of buffer rows by name; works on NumPy and JAX arrays."""
+    reward = rows.shape[1] - obs_size - 3  # behind it: cost, next observation, terminated
     return Batch(
-        rows[:, :a],
-        rows[:, a:r],
-        rows[:, r],
-        rows[:, r + 1],
-        rows[:, r + 2 : r + 2 + obs_size],
-        rows[:, -1],
+        obs=rows[:, :obs_size],
+        action=rows[:, obs_size:reward],
+        reward=rows[:, reward],
+        cost=rows[:, reward + 1],
+        next_obs=rows[:, reward + 2 : -1],
+        terminated=rows[:, -1],
     )
 
 
-class Replay:
-    """The most recent ``capacity`` transitions; row i lies in slot i modulo capacity."""
+class ReplayBuffer:
+    """The most recent ``capacity`` transitions; row i is in slot i modulo capacity."""
 
     def __init__(self, capacity: int, obs_size: int, action_size: int) -> None:
         self.capacity = capacity
@@ -43,24 +43,18 @@ class Replay:
             self.table = np.zeros((capacity, self.width), np.float32)
         except MemoryError as error:
             raise SettingError(
-                f"no memory for a replay of {capacity} transitions between observations of "
+                f"no memory for a replay buffer of {capacity} transitions between observations of "
                 f"{obs_size} numbers; lower --agent.replay-capacity ({error})"
             ) from None
         self.added = 0
-        self._obs_size, self._action_size = obs_size, action_size
 
     def __len__(self) -> int:
         return min(self.added, self.capacity)
 
     def add(self, step: Transition) -> None:
-        a, r = self._obs_size, self._obs_size + self._action_size
-        row = self.table[self.added % self.capacity]
-        row[:a] = step.obs
-        row[a:r] = step.action
-        row[r] = step.reward
-        row[r + 1] = step.cost
-        row[r + 2 : -1] = step.next_obs
-        row[-1] = step.terminated
+        self.table[self.added % self.capacity] = np.concatenate(
+            [step.obs, step.action, (step.reward, step.cost), step.next_obs, (step.terminated,)]
+        )
         self.added += 1
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
@@ -68,9 +62,9 @@ class Replay:
         return self.table[rng.integers(0, len(self), size)]
 
     def rows(self, start: int, stop: int) -> Array:
-        """Rows number start..stop-1 in the order they were added; all must still be kept."""
+        """Rows number start..stop-1 in the order they were added; all must still be stored."""
         return self.table[np.arange(start, stop) % self.capacity]
 
     def put(self, start: int, rows: Array) -> None:
-        """Place rows that were numbered from ``start`` on; the inverse of :meth:`rows`."""
+        """Store rows that were numbered from ``start`` on; the inverse of :meth:`rows`."""
         self.table[np.arange(start, start + len(rows)) % self.capacity] = rows

@@ -1,0 +1,58 @@
+"""Environments by name: a built-in task, a registered Gymnasium id, or ``module:Class``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import gymnasium
+
+from advice.envs import make
+from advice.envs.tasks import TASKS, short_name
+from advice.types import SettingError, suggest
+
+
+def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:
+    """The environment called ``name``; ``options`` go to its constructor.
+
+    Raises SettingError if there is none or if it cannot be made.
+    """
+    if short_name(name) in TASKS:
+        return make(name, **options)
+    module_name, _, attribute = name.partition(":")
+    factory = None
+    if attribute:
+        factory = getattr(_import_from_here(module_name, name), attribute, None)
+    try:
+        if not callable(factory):
+            return gymnasium.make(name, **options)
+        limit = options.pop("max_episode_steps", None)
+        env = factory(**options)
+        return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+    except gymnasium.error.Error as error:
+        if isinstance(error, gymnasium.error.DependencyNotInstalled):
+            raise SettingError(f"{name} could not be made: {error}") from None
+        hint = suggest(name, {**TASKS, **gymnasium.registry})
+        raise SettingError(
+            f"no environment {name!r}{hint}; expected a task ({', '.join(TASKS)}), "
+            "a registered Gymnasium id, or module:Class"
+        ) from error
+    except Exception as error:
+        given = f" with {', '.join(options)}" if options else ""
+        raise SettingError(
+            f"{name} could not be made{given}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _import_from_here(module_name: str, wanted: str) -> Any:
+    """Import a module, also from the current folder, as ``python -m`` does."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
+            raise SettingError(f"{wanted}: no module {error.name!r} here or installed") from None
+        raise
