@@ -30,7 +30,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from advice.config import PRESETS, TrainConfig
+from advice.config import EnvConfig
 from advice.demo import demo_cells
 from advice.runs.engines import run_local
 from advice.runs.evaluate import load_trained
@@ -86,12 +86,17 @@ def main() -> None:
     parser.add_argument("--construction-episodes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=100)
     options = parser.parse_args()
-    shield = dataclasses.replace(
-        PRESETS["lidar"], construction_episodes=options.construction_episodes
-    )
-    config = TrainConfig(episodes=options.episodes, seed=options.seed, shield=shield)
     with tempfile.TemporaryDirectory() as scratch:
-        cells = demo_cells(Path(scratch), config)
+        cells = [
+            cell._replace(config=dataclasses.replace(cell.config, env=EnvConfig()))
+            for cell in demo_cells(
+                Path(scratch),
+                "randomised-goal",
+                options.seed,
+                options.episodes,
+                options.construction_episodes,
+            )
+        ]
         outcome = run_local(cells, lambda: None)
         for cell in outcome.failed:
             raise SystemExit(cell.folder.error_file.read_text())

@@ -1,4 +1,4 @@
-"""The command line: help, mistakes, and one real run from training to evaluation."""
+"""The command line: help, mistakes, and every command run end to end on small runs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from advice.cli import COMMANDS, main
+from advice.cli import COMMANDS, main, parse
+from advice.config import PRESETS, Preset
 from advice.runs.methods import METHODS
 from advice.runs.records import COLUMNS, RunFolder
 from advice.threads import one_thread
 
 TESTS = Path(__file__).parent
+PYTHONPATH = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -39,16 +42,34 @@ def test_each_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) ->
     assert f"usage: advice {name}" in out
 
 
-def test_every_config_field_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "train", "--help")
-    for option in (
-        "--shield.construction-episodes",
-        "--agent.batch-size",
-        "--env.max-episode-steps",
-        "--stop-after-violations",
-        "--shield-from",
-    ):
-        assert option in out
+COMMON = ("--task", "--shield.construction-episodes", "--env.max-episode-steps", "--shield-from")
+RARE = ("--agent.batch-size", "--agent.csc.draws", "--shield.margin", "--tabular.within")
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_of_train_fits_two_screens(
+    flag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(capsys, "train", flag)
+    assert code == 0
+    assert len(out.splitlines()) <= 100
+    assert all(f"{option} " in out for option in (*COMMON, "--help-all", "--preset"))
+    assert not any(option in out for option in RARE)
+
+
+@pytest.mark.parametrize("command", ["train", "bench"])
+def test_help_all_lists_every_setting(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, command, "--help-all")
+    assert code == 0
+    assert all(option in out for option in (*COMMON[1:], *RARE))
+    assert ("--task " in out) == (command == "train")
+
+
+def test_hidden_options_are_still_options() -> None:
+    call = parse("train", ["--agent.batch-size", "7", "--tabular.within", "--shield.l2", "0.5"])
+    config = call.keywords["config"]  # type: ignore[attr-defined]
+    assert (config.agent.batch_size, config.tabular.within, config.shield.l2) == (7, True, 0.5)
 
 
 def test_help_needs_no_heavy_import() -> None:
@@ -75,6 +96,13 @@ def test_help_needs_no_heavy_import() -> None:
         (("bench", "--status", "nowhere"), "grid.json"),
         (("bench", "--suite", "core", "--task", "randomised-goal"), "--tasks"),
         (("train", "--task", "randomised-button", "--env.options", "buttons", "0"), "one button"),
+        (("train", "--agent.gamma", "3"), "gamma: expected 0 to 1, found 3.0"),
+        (("train", "--preset", "radar"), "invalid choice 'radar'"),
+        (("eval", "nowhere", "--episodes", "0"), "episodes: expected 1 or more, found 0"),
+        (("bench", "--seeds", "0"), "seeds: expected 1 or more, found 0"),
+        (("demo", "--episodes", "5"), "expected more --episodes than the 250"),
+        (("report", "nowhere"), "nowhere"),
+        (("replay", "nowhere", "--worst", "--first-violation"), "choose one of --episode N"),
     ],
 )
 def test_mistakes_are_explained(
@@ -105,16 +133,16 @@ def test_unknown_option_suggests_the_nearest(capsys: pytest.CaptureFixture[str])
         (("--shield.margin", "3", "--preset", "paper"), 3.0, 1),
     ],
 )
-def test_a_preset_is_where_the_other_options_start_from(
-    words: tuple[str, ...], margin: float, power: int, monkeypatch: pytest.MonkeyPatch
+def test_a_preset_gives_the_values_of_options_not_set(
+    words: tuple[str, ...], margin: float, power: int
 ) -> None:
-    chosen = []
-    monkeypatch.setitem(
-        COMMANDS, "train", COMMANDS["train"]._replace(run=lambda x: chosen.append(x) or 0)
-    )
-    with pytest.raises(SystemExit):
-        main(("train", *words))
-    assert (chosen[0].shield.margin, chosen[0].shield.observation_power) == (margin, power)
+    call = parse("train", words)
+    shield = call.keywords["config"].shield  # type: ignore[attr-defined]
+    assert (shield.margin, shield.observation_power) == (margin, power)
+
+
+def test_every_preset_is_a_choice() -> None:
+    assert get_args(Preset) == tuple(PRESETS)
 
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +152,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
-    """The whole way, as a user goes it, with the real program."""
+    """The real program in a process of its own."""
 
     def advice(*words: str, code: int = 0) -> str:
         done = subprocess.run(
@@ -132,7 +160,7 @@ def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(TESTS)},
+            env={**os.environ, "PYTHONPATH": PYTHONPATH},
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -163,7 +191,7 @@ def test_a_task_has_one_name(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["randomised-goal"]
 
 
-def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+def test_a_closed_pipe_prints_no_error() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "advice", "bench", "--help"],
         stdout=subprocess.PIPE,
@@ -172,8 +200,8 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
-    with process.stderr as complaints:
-        assert complaints.read() == b""
+    with process.stderr as errors:
+        assert errors.read() == b""
     assert process.wait() == 1
 
 
@@ -188,11 +216,11 @@ def test_a_suite_keeps_its_settings(capsys: pytest.CaptureFixture[str], tmp_path
     for words in (("--shield.margin", "3"), ("--preset", "lidar")):
         code, _, err = run(capsys, "bench", "--suite", "core", *words, "--out", str(tmp_path))
         assert code == 2
-        assert "the suite core decides" in err
+        assert "the suite core sets" in err
         assert "shield.margin" in err
 
 
-def test_a_part_of_a_suite_without_its_lenders_is_refused(
+def test_a_suite_without_the_runs_it_takes_shields_from_is_an_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     words = ("bench", "--suite", "transfer", "--out", str(tmp_path), "--dry-run")
@@ -200,3 +228,74 @@ def test_a_part_of_a_suite_without_its_lenders_is_refused(
     code, _, err = run(capsys, *words, "--tasks", "semi-random-goal")
     assert code == 2
     assert "needs a shield that is not there" in err
+
+
+@pytest.fixture(scope="session")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid of two short runs, with and without a fitted shield, made by `advice bench`."""
+    out = tmp_path_factory.mktemp("cli") / "grid"
+    words = """bench --tasks randomised-goal --methods ddpg advice --seeds 1 --episodes 24
+        --env.max-episode-steps 80 --env.options cubes 14 --shield.max-epochs 5
+        --shield.construction-episodes 12 --shield.hidden-size 16
+        --agent.hidden-size 16 --agent.noise-dt 0.5"""
+    with pytest.raises(SystemExit) as end:
+        main((*words.split(), "--out", str(out)))
+    assert end.value.code == 0
+    return out
+
+
+def test_status_of_a_grid(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "bench", "--status", str(grid))
+    assert code == 0
+    assert out.count("24/24") == 2
+    assert "2 done" in out
+
+
+def test_inspect_prints_the_audit_of_a_fitted_shield(
+    grid: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = grid / "randomised-goal" / "advice" / "seed-0"
+    for path in (folder, folder / "shield.safetensors"):
+        code, out, _ = run(capsys, "inspect", str(path))
+        assert code == 0
+        assert "audit" in out.lower()
+
+
+def test_report_of_a_grid(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "report", str(grid), "--out", str(tmp_path / "report"))
+    assert code == 0
+    assert f"report: {tmp_path / 'report' / 'index.html'}" in out
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "randomised-goal" in page
+    assert list((tmp_path / "report" / "figures").iterdir())
+
+
+@pytest.mark.parametrize("which", [("--worst",), ("--episode", "20", "--counterfactual")])
+def test_replay_of_a_recorded_episode(
+    which: tuple[str, ...], grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, page = grid / "randomised-goal" / "advice" / "seed-0", tmp_path / "replay.html"
+    code, out, _ = run(capsys, "replay", str(folder), *which, "--out", str(page))
+    assert code == 0
+    assert f"replay: {page}" in out
+    assert ("needed within 10 steps" in out) == ("--counterfactual" in which)
+    assert page.stat().st_size > 10_000
+
+
+def test_eval_without_the_shield(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = grid / "randomised-goal" / "advice" / "seed-0"
+    code, out, _ = run(capsys, "eval", str(folder), "--episodes", "2", "--no-shield")
+    assert code == 0
+    assert "2 (without the shield)" in out
+
+
+def test_demo_prints_a_table_and_draws_a_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+    words = ("--task", "tiny:Corridor", "--episodes", "12", "--construction-episodes", "8")
+    code, out, _ = run(capsys, "demo", *words, "--out", str(tmp_path))
+    assert code == 0, out
+    assert "before the shield (episodes 1-8)" in out
+    assert "no video" in out  # the task cannot render
+    assert (tmp_path / "demo.png").stat().st_size > 10_000

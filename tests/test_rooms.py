@@ -21,7 +21,13 @@ DOORS = {
     "agents": set(),
     "shields": {"envs.signals"},
     "runs": {"envs", "agents", "shields"},
-    "reports": {"runs.records", "runs.studies", "runs.resimulate", "shields.cautiousness", "Shield"},
+    "reports": {
+        "runs.records",
+        "runs.studies",
+        "runs.resimulate",
+        "shields.cautiousness",
+        "Shield",
+    },
     "integrations": {"shields", "envs.signals"},
 }
 

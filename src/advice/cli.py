@@ -1,62 +1,50 @@
-"""The front door: parse, call, print. Heavy rooms are imported by the command that needs them."""
+"""The command line: parse with tyro, call one function of `advice.commands`, report mistakes."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NoReturn, get_type_hints
 
-from advice import commands, options
+from advice import commands
+from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig, from_dict, to_dict
 from advice.types import AdviceError, suggest
 
-
-class Command(NamedTuple):
-    """One row of the command table."""
-
-    options: type
-    run: Callable[[Any], int]
-    about: str
-    one_thread: bool = False
-
-
-COMMANDS = {
-    "demo": Command(
-        options.Demo,
-        commands.demo,
-        "ADVICE beside plain DDPG: table, figure and video in minutes",
-        True,
-    ),
-    "train": Command(options.Train, commands.train, "train one agent (resumes by itself)", True),
-    "bench": Command(
-        options.Bench, commands.bench, "train a grid of runs on all cores or a Ray cluster", True
-    ),
-    "eval": Command(
-        options.Evaluate, commands.evaluate, "play greedy episodes with a trained agent", True
-    ),
-    "inspect": Command(
-        options.Inspect,
-        commands.inspect,
-        "what a run or a shield file holds, with the shield's audit",
-        True,
-    ),
-    "report": Command(
-        options.Report, commands.report, "one page of figures, tables and claims", True
-    ),
-    "replay": Command(options.Replay, commands.replay, "play one recorded episode again", True),
-    "check-env": Command(
-        options.CheckEnv, commands.check_env, "would shielding work in this environment?"
-    ),
-    "tasks": Command(options.Tasks, commands.tasks, "list the tasks"),
-    "methods": Command(
-        options.Methods, commands.methods, "list the methods and how to compose them"
-    ),
+COMMANDS: dict[str, Callable[..., int]] = {
+    "demo": commands.demo,
+    "train": commands.train,
+    "bench": commands.bench,
+    "eval": commands.evaluate,
+    "inspect": commands.inspect,
+    "report": commands.report,
+    "replay": commands.replay,
+    "check-env": commands.check_env,
+    "tasks": commands.tasks,
+    "methods": commands.methods,
 }
+RARELY_USED = frozenset(("agent", "tabular", *AutoencoderConfig.__dataclass_fields__))
+"""Settings that --help leaves out and --help-all shows; they are options all the same."""
+OF_A_GRID = frozenset(("task", "method"))
+"""Settings that are no options of `advice bench`, which has --tasks and --methods."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Early:
+    """Options that decide how the others are read."""
+
+    preset: Preset = "paper"
+    """Values that the --shield options start from; lidar is better on the built-in tasks."""
+    help_all: bool = False
+    """List all options, also those of the agents and of the shield's fit."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command; every user's mistake ends in one message and exit code 2."""
+    """Run one command. A mistake of the user ends in one message and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words else "--help"
     if name in ("-h", "--help"):
@@ -69,26 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(0)
     if name not in COMMANDS:
         fail(f"unknown command {name!r}{suggest(name, COMMANDS)}\n\n{usage()}")
-    command = COMMANDS[name]
-    helping = {"-h", "--help"} & set(words)
-    if command.one_thread and arguments is None and not helping:
-        from advice.threads import restart_with_one_thread
-
-        restart_with_one_thread()
-    import tyro
-
     try:
-        chosen: Any = tyro.cli(
-            command.options,
-            prog=f"advice {name}",
-            args=words[1:],
-            default=starting_point(command.options, words),
-            config=(tyro.conf.PositionalRequiredArgs,),
-        )
-        sys.exit(command.run(chosen))
+        call = parse(name, words[1:])
+        if arguments is None:
+            from advice.threads import restart_with_one_thread
+
+            restart_with_one_thread()
+        sys.exit(call())
     except AdviceError as error:
         fail(str(error))
-    except BrokenPipeError:  # whoever reads, say `head`, has seen enough
+    except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -98,34 +76,87 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(commands.INTERRUPTED)
 
 
-def starting_point(kind: type, words: Sequence[str]) -> Any:
-    """The defaults of a command whose line names a preset: its shield's settings come from there.
+def parse(name: str, words: Sequence[str]) -> Callable[[], int]:
+    """The call that the words after ``advice name`` ask for; prints help or an error and exits.
 
-    tyro's mark for a missing default otherwise.
+    A command that takes a ``config`` is parsed twice: the first pass reads `--preset`, so that the
+    second starts from its values.
     """
     import tyro
 
-    from advice.config import PRESETS
+    command = COMMANDS[name]
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    cli: Any = functools.partial(
+        tyro.cli, prog=f"advice {name}", config=(tyro.conf.PositionalRequiredArgs,)
+    )
+    if "config" in parameters:
+        fields: Any = [("help", Annotated[bool, tyro.conf.arg(aliases=("-h",))], False)]
+        first = dataclasses.make_dataclass("First", fields, bases=(Early,), frozen=True)
+        early, _ = cli(first, args=words, add_help=False, return_unknown_args=True)
+        config = TrainConfig(shield=PRESETS[early.preset])
+        if early.help_all:
+            words = ["--help"]
+        hidden = RARELY_USED if early.help and not early.help_all else frozenset()
+        config = hide(config, hidden | (OF_A_GRID if "tasks" in parameters else frozenset()))
+        plain = tyro.conf.arg(name="")  # --task, not --config.task
+        kinds: Any = {
+            "config": (config, Annotated[type(config), plain]),
+            "early": (Early(), Annotated[Early, plain, tyro.conf.FlagCreatePairsOff]),
+        }
+        for option, (default, kind) in kinds.items():
+            parameters[option] = inspect.Parameter(
+                option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+            )
 
-    line = [part for word in words for part in word.split("=", 1)]
-    named = [value for option, value in pairwise(line) if option == "--preset"]
-    if not named or named[-1] not in PRESETS or not hasattr(kind, "preset"):
-        return tyro.MISSING_NONPROP
-    return kind(preset=named[-1], shield=PRESETS[named[-1]])
+    def bind(**options: Any) -> Callable[[], int]:
+        if options.pop("early", None):
+            options["config"] = from_dict(TrainConfig, to_dict(options["config"]))
+        return functools.partial(command, **options)
+
+    bind.__doc__ = command.__doc__
+    bind.__annotations__ = {key: value.annotation for key, value in parameters.items()}
+    bind.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters.values()]
+    )
+    bound: Callable[[], int] = cli(bind, args=words)
+    return bound
+
+
+def hide(config: Any, hidden: frozenset[str]) -> Any:
+    """``config`` as an instance of a subclass of which tyro shows and parses no hidden setting."""
+    import tyro
+
+    fields: list[Any] = []
+    hints: dict[str, Any] = get_type_hints(type(config))
+    for spec in dataclasses.fields(config):
+        kind, value = hints[spec.name], getattr(config, spec.name)
+        if spec.name in hidden:
+            kind = Annotated[kind, tyro.conf.Suppress]
+        elif dataclasses.is_dataclass(value):
+            value = hide(value, hidden)
+            kind = type(value)
+        default = dataclasses.field(
+            default_factory=functools.partial(copy.copy, value), init=spec.init
+        )
+        fields.append((spec.name, kind, default))
+    name = type(config).__name__
+    return dataclasses.make_dataclass(name, fields, bases=(type(config),), frozen=True)()
 
 
 def usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = "\n".join(f"  {name:<{width}}  {row.about}" for name, row in COMMANDS.items())
-    return f"""usage: advice COMMAND [options]
-
-ADVICE lets an agent crash for a while, learns what a crash looks like, then stands in between.
-
-{lines}
-
-`advice COMMAND --help` explains every option. A first try:
-  advice demo
-  advice train --task randomised-goal --method advice --preset lidar"""
+    about = {name: inspect.cleandoc(command.__doc__ or "") for name, command in COMMANDS.items()}
+    lines = [f"  {name:<{width}}  {text.splitlines()[0]}" for name, text in about.items()]
+    return "\n".join(
+        (
+            "usage: advice COMMAND [options]\n",
+            "Train agents with ADVICE, a learned shield, and compare them.\n",
+            *lines,
+            "\n`advice COMMAND --help` explains the options. To start:",
+            "  advice demo",
+            "  advice train --task randomised-goal --method advice --preset lidar",
+        )
+    )
 
 
 def fail(message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What each command does: call the rooms, print what they answer."""
+"""The commands: each function is one, and its signature and docstring are its options and help."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from advice.config import TrainConfig, flat
-from advice.options import (
-    Bench,
-    CheckEnv,
-    Demo,
-    Evaluate,
-    Inspect,
-    Methods,
-    Replay,
-    Report,
-    Tasks,
-    Train,
-)
-from advice.types import AdviceError
+from advice.types import AdviceError, SettingError
 
 INTERRUPTED = 130
 
 
-def train(options: Train) -> int:
+def train(
+    config: TrainConfig,
+    out: Path = Path("runs"),
+    overwrite: bool = False,
+    checkpoint_seconds: float = 30.0,
+) -> int:
+    """Train one agent with one method on one task. The same command again resumes the run.
+
+    Args:
+        out: Root of the results; this run goes to OUT/<task>/<method>/seed-<n>.
+        overwrite: Delete the run's folder and start again.
+        checkpoint_seconds: Seconds between checkpoints, which are taken when an episode ends.
+    """
     from advice.display import TrainingDisplay
+    from advice.envs.tasks import short_name
     from advice.runs.loop import train as run
     from advice.runs.records import RunFolder
 
-    config = train_config(options)
-    folder = RunFolder.of(options.out, config)
+    config = dataclasses.replace(config, task=short_name(config.task))
+    folder = RunFolder.of(out, config)
     with TrainingDisplay(console()) as display:
-        result = run(config, folder, display, options.overwrite, options.checkpoint_seconds)
+        result = run(config, folder, display, overwrite, checkpoint_seconds)
     if not result.finished:
         say(f"stopped after episode {result.counters.episode}; the same command again continues")
         return INTERRUPTED
@@ -42,25 +43,30 @@ def train(options: Train) -> int:
     return 0
 
 
-def evaluate(options: Evaluate) -> int:
+def evaluate(run: Path, episodes: int = 50, shield: bool = True, video: Path | None = None) -> int:
+    """Run greedy episodes with a trained agent and its shield.
+
+    Args:
+        run: The run's folder.
+        episodes: Number of episodes.
+        shield: Guard with the run's shield (--no-shield: the agent alone).
+        video: Film the first three episodes to this mp4 file.
+    """
     from rich.progress import Progress
 
     from advice.runs.evaluate import evaluate as play
     from advice.runs.records import RunFolder
 
-    folder = RunFolder.find(options.run)
+    check_positive(episodes=episodes)
+    folder = RunFolder.find(run)
     with Progress(console=console(), disable=not console().is_terminal, transient=True) as bar:
-        task = bar.add_task("evaluating", total=options.episodes)
+        task = bar.add_task("evaluating", total=episodes)
         results = play(
-            folder,
-            options.episodes,
-            options.shield,
-            options.video,
-            lambda done: bar.update(task, completed=done),
+            folder, episodes, shield, video, lambda done: bar.update(task, completed=done)
         )
     count = len(results)
     rows = [
-        ("episodes", f"{count}{'' if options.shield else ' (without the shield)'}"),
+        ("episodes", f"{count}{'' if shield else ' (without the shield)'}"),
         ("violations", f"{sum(r.violation for r in results)}"),
         ("successes", f"{sum(r.success for r in results)}"),
         ("mean return", f"{sum(r.episode_return for r in results) / count:.3f}"),
@@ -69,33 +75,44 @@ def evaluate(options: Evaluate) -> int:
         ("interventions", f"{sum(r.interventions for r in results)}"),
     ]
     print_table(("", folder.path.as_posix()), rows)
-    if options.video:
-        say(f"video: {options.video}")
+    if video:
+        say(f"video: {video}")
     return 0
 
 
-def inspect(options: Inspect) -> int:
+def inspect(path: Path) -> int:
+    """Describe a run or a shield file, with the shield's audit.
+
+    Args:
+        path: A run's folder, or a shield.safetensors.
+    """
     from advice.runs.records import RunFolder
     from advice.shields.shield import Shield
 
-    shield_file = options.path
-    if options.path.is_dir():
-        folder = RunFolder.find(options.path)
+    if path.is_dir():
+        folder = RunFolder.find(path)
         say(summary(folder))
-        shield_file = folder.shield_file
-        if not shield_file.exists():
+        path = folder.shield_file
+        if not path.exists():
             say("no fitted shield in this run (yet)")
             return 0
-    shield = Shield.load(shield_file)
+    shield = Shield.load(path)
     say(str(shield))
     say(str(shield.audit()))
     return 0
 
 
-def report(options: Report) -> int:
+def report(runs: tuple[Path, ...], out: Path = Path("report"), any_version: bool = False) -> int:
+    """Write one page of curves, tables and claims about runs, and each figure as a file.
+
+    Args:
+        runs: Folders with runs below them, finished or not.
+        out: Folder for index.html, figures/ and tables/.
+        any_version: Compare runs of different code versions too (the page says so).
+    """
     from advice.reports.page import write_report
 
-    made = write_report(options.runs, options.out, options.any_version, say)
+    made = write_report(runs, out, any_version, say)
     for item in made.collection.left_out:
         say(f"left out {item.path}: {item.why}")
     for task in made.collection.tasks:
@@ -107,105 +124,155 @@ def report(options: Report) -> int:
     return 0
 
 
-def replay(options: Replay) -> int:
+def replay(
+    run: Path,
+    episode: int | None = None,
+    worst: bool = False,
+    first_violation: bool = False,
+    out: Path = Path("replay.html"),
+    video: Path | None = None,
+    counterfactual: bool = False,
+    horizon: int = 10,
+) -> int:
+    """Simulate one recorded episode again, exactly, and write a page to view it step by step.
+
+    Args:
+        run: The run's folder.
+        episode: The episode's number, from 1.
+        worst: The episode of highest cost and, among those, lowest return (the default).
+        first_violation: The first episode with a violation.
+        out: The page to write.
+        video: Also film the episode to this mp4 file.
+        counterfactual: At each intervention, also try the proposed action: was it unsafe?
+        horizon: Steps for which the proposed action is held in that trial.
+    """
     from advice.reports.replay_page import judged_in_words, write_replay
     from advice.runs.evaluate import check_video_name
 
-    if (options.episode is not None) + options.worst + options.first_violation > 1:
+    if (episode is not None) + worst + first_violation > 1:
         raise AdviceError("choose one of --episode N, --worst and --first-violation")
-    if options.video:
-        check_video_name(options.video)
-    made = write_replay(
-        options.run,
-        options.out,
-        ("first-violation" if options.first_violation else "worst")
-        if options.episode is None
-        else options.episode,
-        options.video,
-        options.counterfactual,
-        options.horizon,
-    )
+    check_positive(horizon=horizon)
+    if video:
+        check_video_name(video)
+    named: Literal["worst", "first-violation"] = "first-violation" if first_violation else "worst"
+    which = named if episode is None else episode
+    made = write_replay(run, out, which, video, counterfactual, horizon)
     say(f"episode {made.episode}, {made.interventions} interventions")
     if made.judged is not None:
-        say(f"needed within {options.horizon} steps: {judged_in_words(made.judged)}")
-    if options.video:
-        say(f"video: {options.video}")
+        say(f"needed within {horizon} steps: {judged_in_words(made.judged)}")
+    if video:
+        say(f"video: {video}")
     say(f"replay: {made.page}")
     return 0
 
 
-def check_env(options: CheckEnv) -> int:
+def check_env(env: str, episodes: int = 20) -> int:
+    """Check whether shielding works in an environment, and say what to fix first.
+
+    Args:
+        env: A task of `advice tasks`, a registered Gymnasium id, or module:Class.
+        episodes: Episodes of random actions.
+    """
     from advice.envs.check import check_env as check
     from advice.envs.make import make_from_name
 
-    findings = check(lambda: make_from_name(options.env), episodes=options.episodes)
+    check_positive(episodes=episodes)
+    findings = check(lambda: make_from_name(env), episodes=episodes)
     marks = {"ok": "ok", "warning": "WARNING", "error": "ERROR"}
     rows = [(marks[f.level], f.name, f.found, f.advice) for f in findings]
     print_table(("", "check", "found", "what to do"), rows)
     works = all(finding.level != "error" for finding in findings)
-    say("shielding will work here" if works else "shielding would not work here yet")
+    say("shielding works here" if works else "shielding does not work here yet")
     return 0 if works else 1
 
 
-def bench(options: Bench) -> int:
-    from advice.envs.tasks import short_name
-    from advice.runs.grid import cells_of, check_shields
-    from advice.runs.methods import find_method
-    from advice.runs.studies import Study, find_suite, select, set_by
+def bench(
+    config: TrainConfig,
+    suite: str | None = None,
+    tasks: tuple[str, ...] = (),
+    methods: tuple[str, ...] = (),
+    seeds: int = 5,
+    out: Path = Path("runs"),
+    processes: int | None = None,
+    attempts: int = 3,
+    only_missing: bool = True,
+    dry_run: bool = False,
+    status: Path | None = None,
+    engine: Literal["local", "ray"] = "local",
+    address: str = "auto",
+    shared_storage: bool = True,
+) -> int:
+    """Train a grid of runs on all cores or on a Ray cluster. The same command again continues it.
 
-    if options.status is not None:
-        return show_status(options.status)
-    base = train_config(options)
-    tasks, methods = tuple(map(short_name, options.tasks)), options.methods
-    if options.suite:
-        studies = select(find_suite(options.suite), tasks, methods)
-        default, asked = flat(TrainConfig()), flat(base)
-        clashes = [name for name in sorted(set_by(studies)) if asked[name] != default[name]]
+    Args:
+        suite: A named grid: smoke, core, constrained, paper-settings, transfer, long-episodes,
+            k-sweep, activation-sweep, windows or paper.
+        tasks: The tasks of a grid without a suite, or the part of the suite to run.
+        methods: The methods, likewise.
+        seeds: Number of seeds, from --seed on.
+        out: The grid's folder.
+        processes: Runs at a time on this machine; one per core by default.
+        attempts: How often a failing run is tried, each time from its checkpoint.
+        only_missing: Keep finished runs (--no-only-missing: delete them and run all again).
+        dry_run: Only print what would run, how long it would take and how much disk it needs.
+        status: Only print the state of the grid in this folder.
+        engine: Where to run: processes on this machine, or a Ray cluster (needs advice-rl[ray]).
+        address: Ray: the cluster's address (auto, or ray://HOST:PORT).
+        shared_storage: Ray: every node sees the grid's folder (--no-shared-storage: files are
+            copied to this machine).
+    """
+    from advice.display import GridDisplay, grid_table
+    from advice.envs.tasks import short_name
+    from advice.runs import studies as table
+    from advice.runs.engines import run_local
+    from advice.runs.grid import cells_of, check_shields, read_grid, status_of, write_grid
+    from advice.runs.loop import refuse_other_settings
+    from advice.runs.methods import find_method
+    from advice.runs.records import RunFolder
+
+    if status is not None:
+        states = [status_of(cell) for cell in read_grid(status)]
+        console().print(grid_table(states, os.cpu_count() or 1, len(states)))
+        return 0
+    parallel = os.cpu_count() or 1 if processes is None else processes
+    check_positive(seeds=seeds, processes=parallel, attempts=attempts)
+    tasks = tuple(map(short_name, tasks))
+    if suite:
+        studies = table.select(table.find_suite(suite), tasks, methods)
+        default, asked = flat(TrainConfig()), flat(config)
+        clashes = [name for name in sorted(table.set_by(studies)) if asked[name] != default[name]]
         if clashes:
             raise AdviceError(
-                f"the suite {options.suite} decides {', '.join(clashes)}; for other values "
-                "make a grid of your own with --tasks and --methods alone"
+                f"the suite {suite} sets {', '.join(clashes)}; for other values "
+                "use --tasks and --methods without a suite"
             )
     else:
-        studies = (Study("", tasks or (base.task,), methods or (base.method,), method_settings={}),)
-    seeds = range(options.seed, options.seed + options.seeds)
-    cells = cells_of(studies, seeds, options.out, base)
+        tasks, methods = tasks or (config.task,), methods or (config.method,)
+        studies = (table.Study("", tasks, methods, method_settings={}),)
+    cells = cells_of(studies, range(config.seed, config.seed + seeds), out, config)
     for name in {cell.config.method for cell in cells}:
         find_method(name)
     check_shields(cells)
-    if options.dry_run:
-        return show_plan(cells, options)
-    return run_grid(cells, options)
-
-
-def run_grid(cells: Sequence[Any], options: Bench) -> int:
-    from advice.display import GridDisplay
-    from advice.runs.engines import run_local
-    from advice.runs.grid import status_of, write_grid
-    from advice.runs.loop import refuse_other_settings
-    from advice.runs.records import RunFolder
-
-    with RunFolder(options.out).locked():
+    if dry_run:
+        return show_plan(cells, parallel, only_missing)
+    with RunFolder(out).locked():
         for cell in cells:
-            if options.only_missing:
+            if only_missing:
                 refuse_other_settings(cell.folder, cell.config, overwrite=False)
             elif cell.folder.path.exists():
                 with cell.folder.locked():
                     cell.folder.clear()
-        write_grid(options.out, cells)
+        write_grid(out, cells)
         todo = [cell for cell in cells if not cell.folder.done_file.exists()]
-        parallel = options.processes or os.cpu_count() or 1
         with GridDisplay(console(), cells, parallel) as display:
-            if options.engine == "ray":
+            if engine == "ray":
                 from advice.runs.ray_engine import run_ray
 
-                outcome = run_ray(
-                    todo, display.update, options.address, options.attempts, options.shared_storage
-                )
+                outcome = run_ray(todo, display.update, address, attempts, shared_storage)
             else:
-                outcome = run_local(todo, display.update, options.processes, options.attempts)
+                outcome = run_local(todo, display.update, processes, attempts)
     if outcome.stopped:
-        without = "" if options.only_missing else ", but without --no-only-missing,"
+        without = "" if only_missing else ", but without --no-only-missing,"
         say(f"stopped; the same command again{without} continues")
         return INTERRUPTED
     for cell in outcome.failed:
@@ -213,20 +280,12 @@ def run_grid(cells: Sequence[Any], options: Bench) -> int:
     return 1 if outcome.failed else 0
 
 
-def show_status(out: Path) -> int:
-    from advice.display import grid_table
-    from advice.runs.grid import read_grid, status_of
-
-    statuses = [status_of(cell) for cell in read_grid(out)]
-    console().print(grid_table(statuses, os.cpu_count() or 1, len(statuses)))
-    return 0
-
-
-def show_plan(cells: Sequence[Any], options: Bench) -> int:
+def show_plan(cells: Sequence[Any], parallel: int, only_missing: bool) -> int:
+    """Print what a grid would run and what it would take."""
     from advice.runs.plan import plan
 
     say("measuring the speed of this machine ...")
-    estimate = plan(cells, options.processes or os.cpu_count() or 1, options.only_missing)
+    estimate = plan(cells, parallel, only_missing)
     print_table(
         ("run", "episodes", "state"),
         [(cell.name, str(cell.config.episodes), status) for cell, status in estimate.cells],
@@ -235,63 +294,60 @@ def show_plan(cells: Sequence[Any], options: Bench) -> int:
     return 0
 
 
-def demo(options: Demo) -> int:
-    from advice.config import PRESETS, EnvConfig
+def demo(
+    out: Path = Path("demo"),
+    task: str = "randomised-goal",
+    seed: int = 0,
+    episodes: int = 400,
+    construction_episodes: int = 250,
+) -> int:
+    """Train plain DDPG and ADVICE on the same task and seed: a table, a figure and a video.
+
+    Args:
+        out: Folder for the runs, the figure and the video.
+        task: The task to learn.
+        seed: Seed of all random numbers.
+        episodes: Episodes of each of the two runs.
+        construction_episodes: Episodes after which the shield is fitted and armed.
+    """
     from advice.demo import demo_cells, demo_rows, draw, train_pair
     from advice.display import GridDisplay
     from advice.runs.evaluate import evaluate
 
-    if options.episodes <= options.construction_episodes:
-        raise AdviceError(
-            f"expected more --episodes than the {options.construction_episodes} that are watched "
-            f"before the shield is fitted (--construction-episodes), found {options.episodes}"
-        )
-    shield = dataclasses.replace(
-        PRESETS["lidar"], construction_episodes=options.construction_episodes
-    )
-    config = TrainConfig(
-        task=options.task,
-        seed=options.seed,
-        episodes=options.episodes,
-        shield=shield,
-        env=EnvConfig(max_episode_steps=500),
-    )
-    cells = demo_cells(options.out, config)
-    say(f"training plain DDPG and ADVICE side by side: {options.task}, seed {options.seed}")
+    cells = demo_cells(out, task, seed, episodes, construction_episodes)
+    say(f"training plain DDPG and ADVICE side by side: {task}, seed {seed}")
     with GridDisplay(console(), cells, parallel=2) as display:
-        if not train_pair(options.out, cells, display.update):
+        if not train_pair(out, cells, display.update):
             say("stopped; the same command again continues")
             return INTERRUPTED
     titles = ("method", "episodes", "violations", "goals", "mean steps", "interventions", "time")
     print_table(titles, demo_rows(cells))
-    draw(cells, options.out / "demo.png")
-    say(f"figure: {options.out / 'demo.png'}")
+    draw(cells, out / "demo.png")
+    say(f"figure: {out / 'demo.png'}")
     try:
-        evaluate(cells[1].folder, episodes=3, video=options.out / "demo.mp4")
-    except AdviceError as error:  # an environment of one's own that draws no pictures
+        evaluate(cells[1].folder, episodes=3, video=out / "demo.mp4")
+    except AdviceError as error:  # the environment cannot render
         say(f"no video: {error}")
     else:
-        say(f"video:  {options.out / 'demo.mp4'}")
+        say(f"video:  {out / 'demo.mp4'}")
     return 0
 
 
-def tasks(options: Tasks) -> int:
+def tasks() -> int:
+    """List the tasks."""
     from advice.envs.tasks import TASKS
 
-    rows = [
-        (name, spec.id, str(spec.max_episode_steps), spec.description)
-        for name, spec in TASKS.items()
-    ]
+    rows = [(name, t.id, str(t.max_episode_steps), t.description) for name, t in TASKS.items()]
     print_table(("task", "Gymnasium id", "steps", "what it is"), rows)
     return 0
 
 
-def methods(options: Methods) -> int:
+def methods() -> int:
+    """List the methods, and the agents and shields to compose others from."""
     from advice.runs.methods import AGENTS, METHODS, SHIELDS
 
-    print_table(
-        ("method", "agent", "shield", "what it is"), [(name, *row) for name, row in METHODS.items()]
-    )
+    rows = [(name, *row) for name, row in METHODS.items()]
+    print_table(("method", "agent", "shield", "what it is"), rows)
     say(
         f"Compose your own as agent+shield, for example --method {next(iter(AGENTS))}+advice.\n"
         f"agents: {', '.join(AGENTS)}\nshields: {', '.join(SHIELDS)}"
@@ -299,13 +355,11 @@ def methods(options: Methods) -> int:
     return 0
 
 
-def train_config(options: TrainConfig) -> TrainConfig:
-    """The settings of a run alone, without those of the command; a task has one name."""
-    from advice.envs.tasks import short_name
-
-    names = [field.name for field in dataclasses.fields(TrainConfig)]
-    settings = {name: getattr(options, name) for name in names}
-    return TrainConfig(**settings | {"task": short_name(options.task)})
+def check_positive(**counts: int) -> None:
+    """Raise SettingError unless every count is at least 1."""
+    for name, count in counts.items():
+        if count < 1:
+            raise SettingError(f"{name}: expected 1 or more, found {count}")
 
 
 # ---- printing

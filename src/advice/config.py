@@ -12,6 +12,7 @@ from advice.types import SettingError
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Fallback = Literal["proposed", "least-risk"]
 ContrastiveForm = Literal["released", "printed"]
+Preset = Literal["paper", "lidar"]
 _CHOICES = {"KRule": KRule, "Fallback": Fallback, "ContrastiveForm": ContrastiveForm}
 _STEP = (0, 1e3)  # a learning rate
 
@@ -41,38 +42,9 @@ def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
 
 
 @dataclass(frozen=True)
-class ShieldConfig:
-    """The ADVICE shield. Defaults are the paper's, or the reading that the docs argue for."""
+class AutoencoderConfig:
+    """The shield's autoencoder and its fit."""
 
-    construction_episodes: int = 1000
-    """Unshielded episodes (E) that are watched before the shield is fitted."""
-    k: int = 4
-    """Safe neighbours (K) an action needs at first."""
-    k_max: int = 5
-    """Neighbours that vote (K_max)."""
-    recent_window: int = 3
-    """Episodes in the recent window (h_r)."""
-    distant_window: int = 25
-    """Episodes in the distant window (h_d)."""
-    k_rule: KRule = "inclusive-down"
-    """How K follows the recent violations; fixed leaves it alone."""
-    fallback: Fallback = "proposed"
-    """What to do when no candidate is safe: execute the proposal, or the least risky action."""
-    intervention_penalty: float = 0.0
-    """If above 0, the agent also learns (s, vetoed action, -penalty, s)."""
-    candidates_per_dimension: int = 11
-    """Values per action dimension of the candidate grid."""
-    candidate_budget: int = 1024
-    """At most this many candidates; beyond it a low-discrepancy sample replaces the grid."""
-    capacity_per_class: int = 50_000
-    """Features kept per class; when full, a fair random sample of all seen is kept."""
-    unsafe_per_episode: int = 10
-    """At most this many unsafe features from one episode, so one long crash drowns nothing."""
-    keep_learning: bool = False
-    """After arming, go on adding newly labelled features as neighbours (without a refit)."""
-    observation_power: int = 1
-    """Observations with bounds of 0 or more, as a share of their range, enter the encoder raised
-    to this power. Above 1 it spreads out high readings, such as those of near things in a lidar."""
     latent_size: int = 2
     """Dimensions of the latent space."""
     hidden_size: int = 512
@@ -105,6 +77,41 @@ class ShieldConfig:
     """Pairs per gradient step of the fit."""
     held_out: float = 0.2
     """Share of the episodes kept out of the gradient, for early stopping and the audit."""
+
+
+@dataclass(frozen=True)
+class ShieldConfig(AutoencoderConfig):
+    """The ADVICE shield. Defaults are the paper's, or the reading that the docs argue for."""
+
+    construction_episodes: int = 1000
+    """Unshielded episodes (E) that are watched before the shield is fitted."""
+    k: int = 4
+    """Safe neighbours (K) an action needs at first."""
+    k_max: int = 5
+    """Neighbours that vote (K_max)."""
+    recent_window: int = 3
+    """Episodes in the recent window (h_r)."""
+    distant_window: int = 25
+    """Episodes in the distant window (h_d)."""
+    k_rule: KRule = "inclusive-down"
+    """How K follows the recent violations; fixed leaves it alone."""
+    fallback: Fallback = "proposed"
+    """What to do when no candidate is safe: execute the proposal, or the least risky action."""
+    intervention_penalty: float = 0.0
+    """If above 0, the agent also learns (s, vetoed action, -penalty, s)."""
+    candidates_per_dimension: int = 11
+    """Values per action dimension of the candidate grid."""
+    candidate_budget: int = 1024
+    """At most this many candidates; beyond it a low-discrepancy sample replaces the grid."""
+    capacity_per_class: int = 50_000
+    """Features kept per class; when full, a fair random sample of all seen is kept."""
+    unsafe_per_episode: int = 10
+    """At most this many unsafe features from one episode, so one long crash drowns nothing."""
+    keep_learning: bool = False
+    """After arming, go on adding newly labelled features as neighbours (without a refit)."""
+    observation_power: int = 1
+    """Observations with bounds of 0 or more, as a share of their range, enter the encoder raised
+    to this power. Above 1 it spreads out high readings, such as those of near things in a lidar."""
 
     def __post_init__(self) -> None:
         check_numbers(

@@ -1,4 +1,4 @@
-"""`advice demo`: unshielded DDPG and ADVICE side by side; a table, a figure and a short video."""
+"""`advice demo`: plain DDPG and ADVICE side by side; a table, a figure and a short video."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advice.config import TrainConfig
+from advice.config import PRESETS, EnvConfig, TrainConfig
 from advice.reports.plots import canvas
 from advice.reports.style import INK, METHOD_LOOKS, method_label
 from advice.runs.engines import run_local
@@ -16,31 +16,43 @@ from advice.runs.grid import Cell, status_of, write_grid
 from advice.runs.records import RunFolder
 from advice.types import AdviceError
 
-BEFORE_AFTER = ("before the shield", "after")
+HALVES = ("before the shield", "after")
 
 
-def demo_cells(out: Path, config: TrainConfig) -> list[Cell]:
-    """The same run twice: once without and once with the shield."""
-    configs = [dataclasses.replace(config, method=method) for method in ("ddpg", "advice")]
+def demo_cells(
+    out: Path, task: str, seed: int, episodes: int, construction_episodes: int
+) -> list[Cell]:
+    """The same run twice: without and with the shield."""
+    if episodes <= construction_episodes:
+        raise AdviceError(
+            f"expected more --episodes than the {construction_episodes} before the shield is "
+            f"fitted (--construction-episodes), found {episodes}"
+        )
+    shield = dataclasses.replace(PRESETS["lidar"], construction_episodes=construction_episodes)
+    env = EnvConfig(max_episode_steps=500)
+    configs = [
+        TrainConfig(task, method, seed, episodes, shield=shield, env=env)
+        for method in ("ddpg", "advice")
+    ]
     return [Cell(config, RunFolder.of(out / "runs", config)) for config in configs]
 
 
-def train_pair(out: Path, cells: list[Cell], watch: Callable[[], None]) -> bool:
-    """Train both; False if it was interrupted (the same command continues)."""
+def train_pair(out: Path, cells: list[Cell], update: Callable[[], None]) -> bool:
+    """Train both. False if it was interrupted; the same command again continues."""
     write_grid(out, cells)
-    outcome = run_local(cells, watch)
+    outcome = run_local(cells, update)
     for cell in outcome.failed:
         raise AdviceError(f"{cell.name} failed: {status_of(cell).reason or 'see its log.txt'}")
     return not outcome.stopped
 
 
 def demo_rows(cells: list[Cell]) -> list[tuple[str, ...]]:
-    """What happened, counted from the records: one row per method and half of the training."""
+    """Counts from the records: one row per method and half of the training."""
     rows: list[tuple[str, ...]] = []
     for cell in cells:
         records = cell.folder.read_episodes()
         split = cell.config.shield.construction_episodes
-        for when, part in zip(BEFORE_AFTER, (records[:split], records[split:]), strict=True):
+        for when, part in zip(HALVES, (records[:split], records[split:]), strict=True):
             rows.append(
                 (
                     cell.config.method,
@@ -56,7 +68,7 @@ def demo_rows(cells: list[Cell]) -> list[tuple[str, ...]]:
 
 
 def draw(cells: list[Cell], path: Path) -> None:
-    """Cumulative violations and successes of both methods, with the moment of arming."""
+    """Plot cumulative violations and successes of both methods; a line marks when it was armed."""
     armed = cells[0].config.shield.construction_episodes
     counted = {"violation": "violations so far", "success": "goals reached so far"}
     with canvas(1, 2, (10, 4)) as (figure, axes):

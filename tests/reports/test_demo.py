@@ -1,4 +1,4 @@
-"""The demo's figure and table, from invented runs."""
+"""The demo's figure and table, from made-up runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from pathlib import Path
 from made_up import write_run
 from matplotlib.image import imread
 
-from advice.config import ShieldConfig, TrainConfig
 from advice.demo import demo_cells, demo_rows, draw
 
 
 def test_the_demo_counts_both_halves_and_draws_them(tmp_path: Path) -> None:
-    shield = ShieldConfig(construction_episodes=30)
-    cells = demo_cells(tmp_path, TrainConfig(episodes=50, shield=shield))
+    cells = demo_cells(tmp_path, "randomised-goal", 0, episodes=50, construction_episodes=30)
     for cell in cells:
         write_run(tmp_path / "runs", cell.config)
     rows = demo_rows(cells)
