@@ -24,7 +24,7 @@ import numpy as np
 
 import advice
 from advice.envs import TASKS
-from advice.envs.arena import PHYSICS_STEPS
+from advice.envs.model import PHYSICS_STEPS
 
 PEER = Path(__file__).with_name("parity_peer.py")
 DRIVE = 100

@@ -11,7 +11,7 @@ from advice.config import PRESETS, ShieldConfig
 from advice.types import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from advice.envs import make
+    from advice.envs.make import make
     from advice.integrations.wrapper import ShieldedEnv
     from advice.shields.shield import Shield
 
@@ -21,7 +21,7 @@ __all__ = ["PRESETS", "Outcome", "Shield", "ShieldConfig", "ShieldedEnv", "Verdi
 _LAZY = {
     "Shield": "advice.shields.shield",
     "ShieldedEnv": "advice.integrations.wrapper",
-    "make": "advice.envs",
+    "make": "advice.envs.make",
 }
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 
-from advice.agents.agent import Agent, jitted_update
-from advice.agents.csc import SafetyCriticShield
+from advice.agents.agent import Agent
 from advice.config import AgentConfig, CSCConfig, MultiplierConfig
+from advice.shields.safety_critic import SafetyCriticShield
 from advice.types import Transition
 
 SMALL = AgentConfig(
@@ -26,14 +26,8 @@ SMALL = AgentConfig(
 
 def updated(agent: Agent, state: Any) -> Any:
     """``state`` after one update with everything in the agent's replay buffer."""
-    return jitted_update(
-        jax.tree.map(jax.numpy.copy, state),  # the update reuses the memory of its argument
-        agent.replay.rows(0, agent.replay.added),
-        *agent.update_inputs(),
-        update=type(agent).update_state,
-        config=agent.config,
-        obs_size=agent.obs_size,
-    )
+    copied = jax.tree.map(jax.numpy.copy, state)  # the update reuses the memory of its argument
+    return agent._update(copied, agent.replay.rows(0, agent.replay.added), *agent.update_inputs())
 
 
 def practise(

@@ -12,7 +12,6 @@ from gymnasium.spaces import Box
 
 from advice.agents.csc import (
     CSC,
-    SafetyCriticShield,
     conservative_loss,
     failure_probability,
     failure_target,
@@ -20,6 +19,7 @@ from advice.agents.csc import (
 from advice.agents.networks import Layer, Learner
 from advice.agents.replay_buffer import as_batch
 from advice.config import AgentConfig, CSCConfig
+from advice.shields.safety_critic import SafetyCriticShield
 from advice.types import Array, SpaceMismatchError, Transition, Verdict
 
 OBS, ACT = Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32)

@@ -7,8 +7,9 @@ import pytest
 from practice import SMALL, practise
 
 from advice.agents.agent import Agent
-from advice.agents.csc import CSC, SafetyCriticShield
+from advice.agents.csc import CSC
 from advice.runs.methods import AGENTS
+from advice.shields.safety_critic import SafetyCriticShield
 from tiny import Speeding, Target
 
 

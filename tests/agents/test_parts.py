@@ -9,19 +9,19 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from practice import updated
 
-from advice.agents.agent import Agent
+from advice.agents.agent import Agent, OrnsteinUhlenbeck
 from advice.agents.csc import CSC
 from advice.agents.ddpg import DDPG, td_target
 from advice.agents.networks import (
     Layer,
+    Learner,
     apply,
     apply_numpy,
     init_learner,
     init_network,
     rate_numpy,
-    soft_update,
+    update_target,
 )
-from advice.agents.noise import OrnsteinUhlenbeck
 from advice.agents.replay_buffer import ReplayBuffer, as_batch
 from advice.agents.sac import SAC
 from advice.agents.td3 import TD3
@@ -82,9 +82,11 @@ def test_td_target_by_hand() -> None:
     np.testing.assert_allclose(target, [2.8, 1.0])
 
 
-def test_soft_update_by_hand() -> None:
-    mixed = soft_update((jnp.array([0.0, 1.0]),), (jnp.array([10.0, 1.0]),), 0.005)
-    np.testing.assert_allclose(mixed[0], [0.05, 1.0], rtol=1e-6)
+def test_update_target_by_hand() -> None:
+    network, target = (jnp.array([10.0, 1.0]),), (jnp.array([0.0, 1.0]),)
+    moved = update_target(Learner(network, None, target), 0.005)
+    np.testing.assert_allclose(moved.target[0], [0.05, 1.0], rtol=1e-6)
+    np.testing.assert_array_equal(moved.network[0], network[0])
 
 
 def test_numpy_networks_equal_the_jax_ones() -> None:

@@ -92,7 +92,7 @@ def test_a_sound_environment_passes(fault):
         ("four", "first step", "error", "terminated, truncated"),
         ("dict", "spaces", "error", "flatten"),
         ("unbounded", "spaces", "error", "finite bounds"),
-        ("crash", "random actions", "error", "failure"),
+        ("crash", "random actions", "error", "fix this error"),
     ],
 )
 def test_each_fault_is_found_and_has_advice(fault, name, level, advice):
@@ -117,7 +117,7 @@ def test_an_environment_that_cannot_be_made_is_a_finding():
 def test_a_slow_environment_stops_in_time(monkeypatch):
     monkeypatch.setattr(check, "SECONDS", 0.0)
     found = {f.name: f for f in check_env(lambda: Corridor("endless"), max_steps=10**9)}
-    assert found["random actions"].level == "error" or found["episodes"].level == "error"
+    assert found["episodes"].level == "error"
 
 
 @pytest.mark.parametrize("task", TASKS)

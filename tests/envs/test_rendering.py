@@ -7,7 +7,7 @@ import pytest
 
 import advice
 from advice.envs import TASKS
-from advice.envs.rendering import _drawing_context
+from advice.envs.rendering import _gl_context
 from advice.types import AdviceError
 
 
@@ -83,7 +83,7 @@ def test_a_machine_that_cannot_draw_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr("advice.envs.rendering.import_module", no_library)
     with pytest.raises(AdviceError, match=r"apt install libegl1.*no library for mujoco\.egl"):
-        _drawing_context(64, 64)
+        _gl_context(64, 64)
 
 
 def test_without_a_display_human_mode_says_so_and_goes_on(monkeypatch, capsys):

@@ -16,10 +16,26 @@ import jax
 import numpy as np
 
 from advice.agents.networks import Network, apply_numpy, rate_numpy
-from advice.agents.noise import OrnsteinUhlenbeck
 from advice.agents.replay_buffer import ReplayBuffer, as_batch
 from advice.config import AgentConfig
 from advice.types import Array, SpaceMismatchError, Transition
+
+
+class OrnsteinUhlenbeck:
+    """x <- x - theta * x * dt + sigma * sqrt(dt) * N(0, 1), one value per action dimension."""
+
+    def __init__(self, size: int, theta: float, sigma: float, dt: float) -> None:
+        self._theta, self._sigma, self._dt = theta, sigma, dt
+        self.value: Array = np.zeros(size)
+
+    def reset(self) -> None:
+        self.value = np.zeros_like(self.value)
+
+    def step(self, rng: np.random.Generator) -> Array:
+        """Advance once and return the noise, shape (size,)."""
+        kick = self._sigma * np.sqrt(self._dt) * rng.standard_normal(len(self.value))
+        self.value = self.value - self._theta * self.value * self._dt + kick
+        return self.value
 
 
 @functools.partial(
@@ -60,8 +76,9 @@ class Agent(ABC):
         self.noise = OrnsteinUhlenbeck(
             self.action_size, config.noise_theta, config.noise_sigma, config.noise_dt
         )
-        self.state: Any = self.init_state(
-            jax.random.key(seed), self.obs_size, self.action_size, config
+        self.state: Any = self.init_state(jax.random.key(seed), obs_size, self.action_size, config)
+        self._update = functools.partial(
+            jitted_update, update=type(self).update_state, config=config, obs_size=obs_size
         )
         self._copies: dict[str, Any] = {}
 
@@ -90,18 +107,11 @@ class Agent(ABC):
 
     def learn(self) -> None:
         """One round of gradient updates, as soon as the buffer holds a batch."""
-        config = self.config
-        if len(self.replay) < config.batch_size:
+        if len(self.replay) < self.config.batch_size:
             return
-        for _ in range(config.updates_per_step):
-            self.state = jitted_update(
-                self.state,
-                self.replay.sample(self.rng, config.batch_size),
-                *self.update_inputs(),
-                update=type(self).update_state,
-                config=config,
-                obs_size=self.obs_size,
-            )
+        for _ in range(self.config.updates_per_step):
+            rows = self.replay.sample(self.rng, self.config.batch_size)
+            self.state = self._update(self.state, rows, *self.update_inputs())
         self._copies = {}
 
     def update_inputs(self) -> tuple[Any, ...]:

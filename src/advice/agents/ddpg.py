@@ -10,18 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from advice.agents import networks as nn
 from advice.agents.agent import Agent
-from advice.agents.networks import (
-    Learner,
-    Network,
-    actor_action,
-    critic_value,
-    descend,
-    init_actor,
-    init_critic,
-    init_learner,
-    update_target,
-)
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig
 
@@ -29,8 +19,8 @@ from advice.config import AgentConfig
 class DDPGState(NamedTuple):
     """Networks with their optimisers and targets."""
 
-    actor: Learner
-    critic: Learner
+    actor: nn.Learner
+    critic: nn.Learner
 
 
 def td_target(reward: Any, next_value: Any, terminated: Any, gamma: float) -> Any:
@@ -39,27 +29,27 @@ def td_target(reward: Any, next_value: Any, terminated: Any, gamma: float) -> An
 
 
 def update_critic(
-    critic: Learner, actor: Learner, batch: Batch, signal: Any, config: AgentConfig
-) -> Learner:
+    critic: nn.Learner, actor: nn.Learner, batch: Batch, signal: Any, config: AgentConfig
+) -> nn.Learner:
     """One step of Q towards y = signal + γ (1 - done) Q'(s', π'(s')); signal: (n,)."""
-    next_action = actor_action(actor.target, batch.next_obs)
-    next_value = critic_value(critic.target, batch.next_obs, next_action)
+    next_action = nn.actor_action(actor.target, batch.next_obs)
+    next_value = nn.critic_value(critic.target, batch.next_obs, next_action)
     target = td_target(signal, next_value, batch.terminated, config.gamma)
 
-    def loss(network: Network) -> Any:
-        return jnp.mean((critic_value(network, batch.obs, batch.action) - target) ** 2)
+    def loss(network: nn.Network) -> Any:
+        return jnp.mean((nn.critic_value(network, batch.obs, batch.action) - target) ** 2)
 
-    return update_target(descend(critic, loss, config.critic_learning_rate), config.tau)
+    return nn.update_target(nn.descend(critic, loss, config.critic_learning_rate), config.tau)
 
 
 def init_ddpg(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> DDPGState:
     """An untrained actor and critic."""
     actor_key, critic_key = jax.random.split(key)
-    actor = init_actor(actor_key, obs_size, action_size, config.hidden_size)
-    critic = init_critic(critic_key, obs_size, action_size, config.hidden_size)
+    actor = nn.init_actor(actor_key, obs_size, action_size, config.hidden_size)
+    critic = nn.init_critic(critic_key, obs_size, action_size, config.hidden_size)
     return DDPGState(
-        init_learner(actor, config.actor_learning_rate),
-        init_learner(critic, config.critic_learning_rate),
+        nn.init_learner(actor, config.actor_learning_rate),
+        nn.init_learner(critic, config.critic_learning_rate),
     )
 
 
@@ -69,11 +59,13 @@ def update_ddpg(state: DDPGState, batch: Batch, config: AgentConfig) -> DDPGStat
     critic = update_critic(state.critic, state.actor, batch, batch.reward, config)
 
     # actor: towards actions that the critic values more
-    def actor_loss(actor: Network) -> Any:
-        return -jnp.mean(critic_value(critic.network, batch.obs, actor_action(actor, batch.obs)))
+    def actor_loss(actor: nn.Network) -> Any:
+        return -jnp.mean(
+            nn.critic_value(critic.network, batch.obs, nn.actor_action(actor, batch.obs))
+        )
 
-    actor = descend(state.actor, actor_loss, config.actor_learning_rate)
-    return DDPGState(update_target(actor, config.tau), critic)
+    actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
+    return DDPGState(nn.update_target(actor, config.tau), critic)
 
 
 class DDPG(Agent):

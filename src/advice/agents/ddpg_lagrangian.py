@@ -5,33 +5,62 @@ Differences from the paper: see docs/methods/ddpg-lag.md.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from advice.agents import networks as nn
+from advice.agents.agent import Agent
 from advice.agents.ddpg import init_ddpg, update_critic
-from advice.agents.lagrangian import LagrangianAgent
-from advice.agents.networks import (
-    Learner,
-    Network,
-    actor_action,
-    critic_value,
-    descend,
-    init_critic,
-    init_learner,
-    update_target,
-)
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig, MultiplierConfig
+from advice.types import Array
+
+
+def ascend(multiplier: float, cost: float, config: MultiplierConfig) -> float:
+    """λ <- clip(λ + α (J_C - limit), 0, λ_max), once per episode of cost J_C."""
+    moved = multiplier + config.learning_rate * (cost - config.limit)
+    return min(max(moved, 0.0), config.maximum)
+
+
+class LagrangianAgent(Agent):
+    """An agent whose update also takes λ, which rises while episodes cost more than a limit."""
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, config: AgentConfig, seed: int
+    ) -> None:
+        super().__init__(observation_space, action_space, config, seed)
+        self.multiplier = self.multiplier_config.initial
+
+    @property
+    @abstractmethod
+    def multiplier_config(self) -> MultiplierConfig:
+        """How λ starts and moves."""
+
+    def update_inputs(self) -> tuple[Any, ...]:
+        return (np.float32(self.multiplier),)
+
+    def end_episode(self, cost: float) -> None:
+        self.multiplier = ascend(self.multiplier, cost, self.multiplier_config)
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays, document = super().snapshot()
+        return arrays, {"multiplier": self.multiplier, **document}
+
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
+        super().restore(arrays, document)
+        self.multiplier = document["multiplier"]
 
 
 class LagrangianState(NamedTuple):
     """Networks with their optimisers and targets."""
 
-    actor: Learner
-    critic: Learner
-    cost_critic: Learner
+    actor: nn.Learner
+    critic: nn.Learner
+    cost_critic: nn.Learner
 
 
 def lagrangian_loss(value: Any, cost_value: Any, multiplier: Any) -> Any:
@@ -44,10 +73,10 @@ def init_lagrangian(
 ) -> LagrangianState:
     """DDPG's networks and a cost critic."""
     key, cost_key = jax.random.split(key)
-    cost_critic = init_critic(cost_key, obs_size, action_size, config.hidden_size)
+    cost_critic = nn.init_critic(cost_key, obs_size, action_size, config.hidden_size)
     return LagrangianState(
         *init_ddpg(key, obs_size, action_size, config),
-        init_learner(cost_critic, config.critic_learning_rate),
+        nn.init_learner(cost_critic, config.critic_learning_rate),
     )
 
 
@@ -60,16 +89,16 @@ def update_lagrangian(
     cost_critic = update_critic(state.cost_critic, state.actor, batch, batch.cost, config)
 
     # actor: towards more value and less cost, weighed by λ
-    def actor_loss(actor: Network) -> Any:
-        action = actor_action(actor, batch.obs)
+    def actor_loss(actor: nn.Network) -> Any:
+        action = nn.actor_action(actor, batch.obs)
         return lagrangian_loss(
-            critic_value(critic.network, batch.obs, action),
-            critic_value(cost_critic.network, batch.obs, action),
+            nn.critic_value(critic.network, batch.obs, action),
+            nn.critic_value(cost_critic.network, batch.obs, action),
             multiplier,
         )
 
-    actor = descend(state.actor, actor_loss, config.actor_learning_rate)
-    return LagrangianState(update_target(actor, config.tau), critic, cost_critic)
+    actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
+    return LagrangianState(nn.update_target(actor, config.tau), critic, cost_critic)
 
 
 class DDPGLagrangian(LagrangianAgent):

@@ -76,11 +76,6 @@ def init_critic(key: Any, obs_size: int, action_size: int, hidden: int) -> Netwo
     return init_network(key, (obs_size + action_size, hidden, hidden, 1))
 
 
-def soft_update(target: Any, online: Any, tau: float) -> Any:
-    """target + tau * (online - target), for every weight."""
-    return jax.tree.map(lambda old, new: old + tau * (new - old), target, online)
-
-
 class Learner(NamedTuple):
     """A network (or several with one loss), the state of Adam, and a target that lags behind."""
 
@@ -104,8 +99,9 @@ def descend(learner: Learner, loss: Any, learning_rate: float) -> Learner:
 
 
 def update_target(learner: Learner, tau: float) -> Learner:
-    """Move the target by the share ``tau`` towards the network."""
-    return learner._replace(target=soft_update(learner.target, learner.network, tau))
+    """target + tau * (network - target), for every weight."""
+    moved = jax.tree.map(lambda old, new: old + tau * (new - old), learner.target, learner.network)
+    return learner._replace(target=moved)
 
 
 def init_clock(key: Any) -> Any:

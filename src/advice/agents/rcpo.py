@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from advice.agents.ddpg import DDPGState, init_ddpg, update_ddpg
-from advice.agents.lagrangian import LagrangianAgent
+from advice.agents.ddpg_lagrangian import LagrangianAgent
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig, MultiplierConfig
 

@@ -11,20 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from advice.agents import networks as nn
 from advice.agents.agent import Agent
 from advice.agents.ddpg import td_target
-from advice.agents.networks import (
-    Learner,
-    Network,
-    apply,
-    apply_numpy,
-    descend,
-    init_actor,
-    init_clock,
-    init_learner,
-    next_key,
-    update_target,
-)
 from advice.agents.replay_buffer import Batch
 from advice.agents.td3 import init_critics, least_value, twin_loss
 from advice.config import AgentConfig
@@ -37,19 +26,19 @@ LOG_STD = (-5.0, 2.0)
 class SACState(NamedTuple):
     """Networks and the logarithm of the temperature, with optimisers and targets, and the clock."""
 
-    actor: Learner
-    critics: Learner  # of a pair of networks
-    log_temperature: Learner
+    actor: nn.Learner
+    critics: nn.Learner  # of a pair of networks
+    log_temperature: nn.Learner
     clock: Any
 
 
-def sample_action(actor: Network, obs: Any, key: Any) -> tuple[Any, Any]:
+def sample_action(actor: nn.Network, obs: Any, key: Any) -> tuple[Any, Any]:
     """a = tanh(u), u ~ N(μ(s), σ(s)²): actions (n, size) and their log-densities (n,).
 
     log π(a|s) = Σ log N(u; μ, σ²) - Σ log(1 - tanh²(u)), the latter in a form that cannot
     overflow: log(1 - tanh²(u)) = 2 (log 2 - u - softplus(-2u)).
     """
-    mean, log_std = jnp.split(apply(actor, obs), 2, axis=-1)
+    mean, log_std = jnp.split(nn.apply(actor, obs), 2, axis=-1)
     log_std = jnp.clip(log_std, *LOG_STD)
     drawn = jax.random.normal(key, mean.shape)
     u = mean + jnp.exp(log_std) * drawn
@@ -61,20 +50,20 @@ def sample_action(actor: Network, obs: Any, key: Any) -> tuple[Any, Any]:
 def init_sac(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> SACState:
     """An untrained actor, two critics, the initial temperature and a clock."""
     actor_key, critic_key, clock_key = jax.random.split(key, 3)
-    actor = init_actor(actor_key, obs_size, 2 * action_size, config.hidden_size)
+    actor = nn.init_actor(actor_key, obs_size, 2 * action_size, config.hidden_size)
     critics = init_critics(critic_key, obs_size, action_size, config.hidden_size)
     log_temperature = jnp.log(jnp.float32(config.sac.initial_temperature))
     return SACState(
-        init_learner(actor, config.actor_learning_rate, target=False),
-        init_learner(critics, config.critic_learning_rate),
-        init_learner(log_temperature, config.sac.temperature_learning_rate, target=False),
-        init_clock(clock_key),
+        nn.init_learner(actor, config.actor_learning_rate, target=False),
+        nn.init_learner(critics, config.critic_learning_rate),
+        nn.init_learner(log_temperature, config.sac.temperature_learning_rate, target=False),
+        nn.init_clock(clock_key),
     )
 
 
 def update_sac(state: SACState, batch: Batch, config: AgentConfig) -> SACState:
     """One gradient step of both critics, of the actor and of the temperature."""
-    key, clock = next_key(state.clock)
+    key, clock = nn.next_key(state.clock)
     target_key, actor_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature.network)
 
@@ -83,29 +72,29 @@ def update_sac(state: SACState, batch: Batch, config: AgentConfig) -> SACState:
     next_value = least_value(state.critics.target, batch.next_obs, next_action)
     next_value = next_value - temperature * next_log
     target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
-    critics = descend(
+    critics = nn.descend(
         state.critics,
         lambda pair: twin_loss(pair, batch.obs, batch.action, target),
         config.critic_learning_rate,
     )
 
     # actor: towards more value and more entropy
-    def actor_loss(actor: Network) -> Any:
+    def actor_loss(actor: nn.Network) -> Any:
         action, log_density = sample_action(actor, batch.obs, actor_key)
         value = least_value(critics.network, batch.obs, action)
         return jnp.mean(temperature * log_density - value)
 
-    actor = descend(state.actor, actor_loss, config.actor_learning_rate)
+    actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
 
     # temperature: up while the entropy is below -(action size), down while it is above
     _, log_density = sample_action(state.actor.network, batch.obs, actor_key)
     surplus = -jnp.mean(log_density) + batch.action.shape[1]
-    log_temperature = descend(
+    log_temperature = nn.descend(
         state.log_temperature,
         lambda logarithm: logarithm * surplus,
         config.sac.temperature_learning_rate,
     )
-    return SACState(actor, update_target(critics, config.tau), log_temperature, clock)
+    return SACState(actor, nn.update_target(critics, config.tau), log_temperature, clock)
 
 
 class SAC(Agent):
@@ -126,8 +115,8 @@ class SAC(Agent):
         return np.tanh(self._gaussian(obs)[0])
 
     def _gaussian(self, obs: Array) -> tuple[Array, Array]:
-        output = apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel())
+        output = nn.apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel())
         return output[: self.action_size], np.clip(output[self.action_size :], *LOG_STD)
 
-    def rating_critics(self) -> tuple[Network, ...]:
+    def rating_critics(self) -> tuple[nn.Network, ...]:
         return self.weights("critics")

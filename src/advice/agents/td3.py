@@ -11,21 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from advice.agents import networks as nn
 from advice.agents.agent import Agent
 from advice.agents.ddpg import td_target
-from advice.agents.networks import (
-    Learner,
-    Network,
-    actor_action,
-    critic_value,
-    descend,
-    init_actor,
-    init_clock,
-    init_critic,
-    init_learner,
-    next_key,
-    update_target,
-)
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig
 from advice.types import Array
@@ -34,28 +22,32 @@ from advice.types import Array
 class TD3State(NamedTuple):
     """Networks with their optimisers and targets, and the clock that random keys come from."""
 
-    actor: Learner
-    critics: Learner  # of a pair of networks
+    actor: nn.Learner
+    critics: nn.Learner  # of a pair of networks
     clock: Any
 
 
-def init_critics(key: Any, obs_size: int, action_size: int, hidden: int) -> tuple[Network, Network]:
+def init_critics(
+    key: Any, obs_size: int, action_size: int, hidden: int
+) -> tuple[nn.Network, nn.Network]:
     """Two untrained critics with different weights."""
     first, second = jax.random.split(key)
     return (
-        init_critic(first, obs_size, action_size, hidden),
-        init_critic(second, obs_size, action_size, hidden),
+        nn.init_critic(first, obs_size, action_size, hidden),
+        nn.init_critic(second, obs_size, action_size, hidden),
     )
 
 
-def least_value(critics: tuple[Network, Network], obs: Any, action: Any) -> Any:
+def least_value(critics: tuple[nn.Network, nn.Network], obs: Any, action: Any) -> Any:
     """min(Q_1(s, a), Q_2(s, a)), shape (n,)."""
-    return jnp.minimum(critic_value(critics[0], obs, action), critic_value(critics[1], obs, action))
+    return jnp.minimum(
+        nn.critic_value(critics[0], obs, action), nn.critic_value(critics[1], obs, action)
+    )
 
 
-def twin_loss(critics: tuple[Network, Network], obs: Any, action: Any, target: Any) -> Any:
+def twin_loss(critics: tuple[nn.Network, nn.Network], obs: Any, action: Any, target: Any) -> Any:
     """The sum of both critics' mean squared distances to one target (n,)."""
-    errors = [critic_value(critic, obs, action) - target for critic in critics]
+    errors = [nn.critic_value(critic, obs, action) - target for critic in critics]
     return jnp.mean(errors[0] ** 2) + jnp.mean(errors[1] ** 2)
 
 
@@ -68,44 +60,44 @@ def smoothed_action(key: Any, action: Any, noise: float, limit: float) -> Any:
 def init_td3(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> TD3State:
     """An untrained actor, two critics and a clock."""
     actor_key, critic_key, clock_key = jax.random.split(key, 3)
-    actor = init_actor(actor_key, obs_size, action_size, config.hidden_size)
+    actor = nn.init_actor(actor_key, obs_size, action_size, config.hidden_size)
     critics = init_critics(critic_key, obs_size, action_size, config.hidden_size)
     return TD3State(
-        init_learner(actor, config.actor_learning_rate),
-        init_learner(critics, config.critic_learning_rate),
-        init_clock(clock_key),
+        nn.init_learner(actor, config.actor_learning_rate),
+        nn.init_learner(critics, config.critic_learning_rate),
+        nn.init_clock(clock_key),
     )
 
 
 def update_td3(state: TD3State, batch: Batch, config: AgentConfig) -> TD3State:
     """One gradient step of both critics; one of the actor and the targets at every second call."""
     td3 = config.td3
-    key, clock = next_key(state.clock)
+    key, clock = nn.next_key(state.clock)
 
     # critics: towards the lower value of the smoothed target policy's action
     next_action = smoothed_action(
         key,
-        actor_action(state.actor.target, batch.next_obs),
+        nn.actor_action(state.actor.target, batch.next_obs),
         td3.target_noise,
         td3.target_noise_limit,
     )
     next_value = least_value(state.critics.target, batch.next_obs, next_action)
     target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
-    critics = descend(
+    critics = nn.descend(
         state.critics,
         lambda pair: twin_loss(pair, batch.obs, batch.action, target),
         config.critic_learning_rate,
     )
 
     # actor: towards actions that the first critic values more, every policy_delay updates
-    def actor_loss(actor: Network) -> Any:
-        action = actor_action(actor, batch.obs)
-        return -jnp.mean(critic_value(critics.network[0], batch.obs, action))
+    def actor_loss(actor: nn.Network) -> Any:
+        action = nn.actor_action(actor, batch.obs)
+        return -jnp.mean(nn.critic_value(critics.network[0], batch.obs, action))
 
     def update_all() -> TD3State:
-        actor = descend(state.actor, actor_loss, config.actor_learning_rate)
+        actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
         tau = config.tau
-        return TD3State(update_target(actor, tau), update_target(critics, tau), clock)
+        return TD3State(nn.update_target(actor, tau), nn.update_target(critics, tau), clock)
 
     def update_critics_only() -> TD3State:
         return TD3State(state.actor, critics, clock)
@@ -126,5 +118,5 @@ class TD3(Agent):
             action = action + spread * self.rng.standard_normal(self.action_size)
         return self.unscale(np.clip(action, -1, 1))
 
-    def rating_critics(self) -> tuple[Network, ...]:
+    def rating_critics(self) -> tuple[nn.Network, ...]:
         return self.weights("critics")

@@ -1,4 +1,4 @@
-"""The real Safety Gymnasium, for people who have it: its six-value steps in our five-value form."""
+"""Adapts Safety Gymnasium's six-value steps to Gymnasium's five values."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def adapt_safety_gymnasium(env: Any, lidar_only: bool = False) -> gymnasium.Env[
     """``env`` with five-value steps and ``cost``, ``violation``, ``success`` in ``info``.
 
     ``violation`` is a cost above 0, ``success`` the original's ``goal_met``. With ``lidar_only``
-    the observation keeps the lidars alone, as the built-in tasks do. Of ``env`` only ``reset``,
+    the observation has only the lidars, as in the built-in tasks. Of ``env`` only ``reset``,
     ``step``, ``close``, ``render`` and the two spaces are used (for ``lidar_only`` also its list of
-    sensors), so that its Gymnasium may be older than ours.
+    sensors), so it may be of another Gymnasium version.
     """
     return _AdaptedEnv(env, lidar_only)
 
@@ -66,7 +66,7 @@ class _AdaptedEnv(gymnasium.Env[Array, Array]):
 
 
 def _box(space: Any, chosen: Array | slice = slice(None)) -> gymnasium.spaces.Box:
-    """The chosen entries of a flat Box of whichever Gymnasium, in ours."""
+    """The chosen entries of a flat Box, which may be of another Gymnasium version."""
     if not hasattr(space, "low"):
         raise ValueError(f"expected a flat Box space, found {space} (make it with flattening on)")
     low, high = (np.asarray(x, np.float32).ravel()[chosen] for x in (space.low, space.high))

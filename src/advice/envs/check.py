@@ -1,4 +1,4 @@
-"""Would shielding work on this environment? Findings, each with what to do about it."""
+"""Checks whether a shield can work on an environment: findings, each with what to do."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any, Literal, NamedTuple
 import gymnasium
 import numpy as np
 
+from advice.envs.signals import normalize_step, read_signals
 from advice.types import SettingError
 
 SECONDS = 30.0
-"""Random actions stop after this long, however slow the environment."""
+"""Time limit of the random actions."""
 REPEATED_STEPS = 200
 SLOW_STEPS_PER_S = 50.0
 
 
 class Finding(NamedTuple):
-    """One thing that was examined."""
+    """The result of one check."""
 
     name: str
     level: Literal["ok", "warning", "error"]
@@ -27,28 +28,26 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-class Watched(NamedTuple):
-    """What random actions showed."""
+class Step(NamedTuple):
+    """One step of random actions."""
 
-    steps: int
-    episodes_ended: int
-    signal: str | None
+    episode: int
+    over: bool
+    source: str | None
     """Where cost comes from: an info key, "6-value step", or None."""
-    unsafe_steps: int
-    unsafe_episodes: int
-    not_finite: int
-    out_of_bounds: int
-    steps_per_s: float
-    reset_ms: float
+    unsafe: bool
+    finite: bool
+    inside: bool
+    """False if the observation is finite but not in its space."""
+    seconds: float
 
 
 def check_env(
     make_env: Callable[[], gymnasium.Env[Any, Any]], episodes: int = 20, max_steps: int = 20_000
 ) -> list[Finding]:
-    """Examine fresh environments; shielding would not work if any finding is an error.
+    """Examine new environments of ``make_env``; a shield cannot work if any finding is an error.
 
-    At most ``episodes`` episodes and ``max_steps`` steps of random actions are watched, and never
-    for longer than :data:`SECONDS`.
+    Runs random actions for at most ``episodes`` episodes, ``max_steps`` steps and :data:`SECONDS`.
     """
     try:
         env = make_env()
@@ -64,10 +63,16 @@ def check_env(
         return [Finding("first step", "error", f"step() returns {values} values", advice)]
     findings = [_check_spaces(env), *_check_api(make_env, values)]
     try:
-        watched = _watch(make_env, episodes, max_steps)
-        findings += [*_judge(watched), _check_repeats(make_env)]
+        steps, reset_ms = _random_steps(make_env, episodes, max_steps)
+        findings += [
+            _check_cost(steps),
+            _check_ends(steps),
+            _check_observations(steps),
+            _check_speed(steps, reset_ms),
+            _check_repeats(make_env),
+        ]
     except Exception as error:
-        findings.append(Finding("random actions", "error", _line(error), "mend this failure first"))
+        findings.append(Finding("random actions", "error", _line(error), "fix this error first"))
     return findings
 
 
@@ -104,134 +109,98 @@ def _check_api(make_env: Callable[[], gymnasium.Env[Any, Any]], values: int) -> 
             warnings.simplefilter("always")
             gymnasium_check(env.unwrapped, skip_render_check=True)
     except Exception as error:
-        return [Finding("API", "error", _line(error), "mend what Gymnasium's checker names")]
+        return [Finding("API", "error", _line(error), "fix what Gymnasium's checker names")]
     finally:
         env.close()
     said = dict.fromkeys(_line(warning.message) for warning in caught)
     if not said:
-        return [Finding("API", "ok", "Gymnasium's checker has no complaints")]
+        return [Finding("API", "ok", "Gymnasium's checker has no warnings")]
     return [Finding("API", "warning", text, "see Gymnasium's checker") for text in said]
 
 
-def _watch(
+def _random_steps(
     make_env: Callable[[], gymnasium.Env[Any, Any]], episodes: int, max_steps: int
-) -> Watched:
-    """Random actions for some episodes, within the limits on steps and time."""
+) -> tuple[list[Step], float]:
+    """The steps of random actions within the limits, and the median time of a reset in ms."""
     env = make_env()
     env.action_space.seed(0)
-    space = env.observation_space
-    began, signal = time.perf_counter(), None
-    resets, unsafe_steps, unsafe_episodes, ended, not_finite, outside = [], 0, 0, 0, 0, 0
-    steps, step_seconds = 0, 0.0
-
-    def within_limits() -> bool:
-        return steps < max_steps and time.perf_counter() - began < SECONDS
-
-    while ended < episodes and within_limits():
+    deadline = time.perf_counter() + SECONDS
+    steps: list[Step] = []
+    resets = []
+    for episode in range(episodes):
         start = time.perf_counter()
-        observation, _ = env.reset(seed=ended)
+        observation, _ = env.reset(seed=episode)
         resets.append(time.perf_counter() - start)
-        over, unsafe_here = False, False
-        while not over and within_limits():
-            not_finite += not _finite(observation)
-            outside += _finite(observation) and not space.contains(observation)
+        over = False
+        while not over and len(steps) < max_steps and time.perf_counter() < deadline:
             action = env.action_space.sample()
             start = time.perf_counter()
-            result: tuple[Any, ...] = env.step(action)
-            step_seconds += time.perf_counter() - start
-            steps += 1
-            observation, info = result[0], result[-1]
-            over = bool(result[-3] or result[-2])
-            source, unsafe = _unsafe(result, info)
-            signal = signal or source
-            unsafe_steps += unsafe
-            unsafe_here |= unsafe
-        not_finite += not _finite(observation)
-        outside += _finite(observation) and not space.contains(observation)
-        ended += over
-        unsafe_episodes += unsafe_here
+            values: tuple[Any, ...] = env.step(action)
+            seconds = time.perf_counter() - start
+            observation, _, terminated, truncated, info = normalize_step(values)
+            over = bool(terminated or truncated)
+            source = next((f'info["{key}"]' for key in ("cost", "violation") if key in info), None)
+            if len(values) == 6:
+                source = "6-value step"
+            unsafe = source is not None and read_signals(info, terminated).unsafe
+            finite = _finite(observation)
+            inside = not finite or observation in env.observation_space
+            steps.append(Step(episode, over, source, unsafe, finite, inside, seconds))
+        if not over:
+            break
     env.close()
-    return Watched(
-        steps,
-        ended,
-        signal,
-        unsafe_steps,
-        unsafe_episodes,
-        not_finite,
-        outside,
-        steps / max(step_seconds, 1e-9),
-        1000.0 * float(np.median(resets)),
-    )
+    return steps, 1000.0 * float(np.median(resets))
 
 
-def _judge(watched: Watched) -> list[Finding]:
-    """Findings from what was watched."""
-    return [
-        _judge_signal(watched),
-        _judge_ends(watched),
-        _judge_observations(watched),
-        _judge_speed(watched),
-    ]
+def _check_cost(steps: list[Step]) -> Finding:
+    source = next((step.source for step in steps if step.source), None)
+    unsafe = sum(step.unsafe for step in steps)
+    level: Literal["ok", "warning", "error"]
+    if source is None:
+        level, found = "error", "no step reports cost or violation"
+        advice = 'set info["cost"] or info["violation"], or give ShieldedEnv an outcome function'
+    elif unsafe == 0:
+        level, found = "warning", f"from {source}, never above 0 in {len(steps)} random steps"
+        advice = "a shield learns from violations: check the signal, or use more episodes"
+    elif unsafe == len(steps):
+        level, found = "error", f"from {source}, above 0 in all {len(steps)} random steps"
+        advice = "a shield needs safe steps too: check the sign and the threshold"
+    else:
+        episodes = len({step.episode for step in steps if step.unsafe})
+        level, advice = "ok", ""
+        found = f"from {source}, in {unsafe} of {len(steps)} random steps, {episodes} episodes"
+    return Finding("cost", level, found, advice)
 
 
-def _judge_signal(watched: Watched) -> Finding:
-    if watched.signal is None:
-        return Finding(
-            "cost",
-            "error",
-            "no step reports cost or violation",
-            'set info["cost"] or info["violation"], or give ShieldedEnv an outcome function',
-        )
-    source = f"from {watched.signal}"
-    if watched.unsafe_steps == 0:
-        return Finding(
-            "cost",
-            "warning",
-            f"{source}, never above 0 in {watched.steps} random steps",
-            "a shield learns from violations: check the signal, or construct it over more episodes",
-        )
-    if watched.unsafe_steps == watched.steps:
-        return Finding(
-            "cost",
-            "error",
-            f"{source}, above 0 at every one of {watched.steps} random steps",
-            "nothing is ever safe, so nothing can be told apart: check the sign and the threshold",
-        )
-    share = f"{watched.unsafe_steps} of {watched.steps} random steps"
-    return Finding("cost", "ok", f"{source}, fires in {share}, {watched.unsafe_episodes} episodes")
+def _check_ends(steps: list[Step]) -> Finding:
+    ended = sum(step.over for step in steps)
+    if ended == 0:
+        found = f"none ended within {len(steps)} steps"
+        advice = "a shield counts episodes: end them, or wrap with gymnasium.wrappers.TimeLimit"
+        return Finding("episodes", "error", found, advice)
+    return Finding("episodes", "ok", f"{ended} ended, {len(steps) / ended:.0f} steps each")
 
 
-def _judge_ends(watched: Watched) -> Finding:
-    if watched.episodes_ended == 0:
-        return Finding(
-            "episodes",
-            "error",
-            f"none ended within {watched.steps} steps",
-            "a shield counts episodes: end them, or wrap with gymnasium.wrappers.TimeLimit",
-        )
-    length = watched.steps / watched.episodes_ended
-    return Finding("episodes", "ok", f"{watched.episodes_ended} ended, {length:.0f} steps each")
-
-
-def _judge_observations(watched: Watched) -> Finding:
-    if watched.not_finite:
-        found = f"{watched.not_finite} observations hold NaN or infinity"
+def _check_observations(steps: list[Step]) -> Finding:
+    if not_finite := sum(not step.finite for step in steps):
+        found = f"{not_finite} observations have NaN or infinity"
         return Finding("observations", "error", found, "replace what is not a number at its source")
-    if watched.out_of_bounds:
-        found = f"{watched.out_of_bounds} observations lie outside the space"
+    if outside := sum(not step.inside for step in steps):
+        found = f"{outside} observations are outside the space"
         return Finding("observations", "warning", found, "widen the space or clip the observations")
     return Finding("observations", "ok", "finite and inside the space")
 
 
-def _judge_speed(watched: Watched) -> Finding:
-    found = f"{watched.steps_per_s:,.0f} steps/s, {watched.reset_ms:.2f} ms a reset"
-    if watched.steps_per_s < SLOW_STEPS_PER_S:
+def _check_speed(steps: list[Step], reset_ms: float) -> Finding:
+    steps_per_s = len(steps) / max(sum(step.seconds for step in steps), 1e-9)
+    found = f"{steps_per_s:,.0f} steps/s, {reset_ms:.2f} ms per reset"
+    if steps_per_s < SLOW_STEPS_PER_S:
         return Finding("speed", "warning", found, "training will take long: profile step()")
     return Finding("speed", "ok", found)
 
 
 def _check_repeats(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> Finding:
-    """Two fresh environments, one seed, the same actions: the same episode?"""
+    """Two new environments with the same seed and actions give the same episode."""
     first, second = make_env(), make_env()
     first.action_space.seed(0)
     one, other = first.reset(seed=0), second.reset(seed=0)
@@ -247,18 +216,8 @@ def _check_repeats(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> Finding:
     second.close()
     if same:
         return Finding("repeats", "ok", f"same seed, same {steps} steps")
-    advice = "draw all chance from self.np_random, seeded in reset(seed=...)"
+    advice = "draw all random numbers from self.np_random, seeded in reset(seed=...)"
     return Finding("repeats", "warning", f"same seed differs at step {steps}", advice)
-
-
-def _unsafe(result: tuple[Any, ...], info: dict[str, Any]) -> tuple[str | None, bool]:
-    """Where this step's cost comes from, and whether it is unsafe."""
-    if len(result) == 6:
-        return "6-value step", bool(result[2] > 0)
-    for key in ("cost", "violation"):
-        if key in info:
-            return f'info["{key}"]', any(bool(info.get(k, 0) > 0) for k in ("cost", "violation"))
-    return None, False
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from advice.envs import make
-from advice.envs.tasks import TASKS, short_name
+from advice.envs.tasks import TASKS, resolve, short_name
 from advice.types import SettingError, suggest
+
+if TYPE_CHECKING:
+    from advice.envs.navigation import NavigationEnv
+
+
+def make(task: str, **options: Any) -> NavigationEnv:
+    """A built-in task by short name or id.
+
+    Options: ``render_mode``, ``camera``, ``render_size``, ``draw_lidar``, ``observe_velocity``, and
+    every number of the task's row (see :class:`advice.envs.tasks.TaskSpec`).
+    """
+    from advice.envs.navigation import NavigationEnv  # MuJoCo is needed here only
+
+    row = resolve(task)
+    env = NavigationEnv(row.name, **options)
+    spec = copy.deepcopy(gymnasium.spec(row.id))
+    spec.kwargs = {"task": row.name, **options}
+    env.spec = spec
+    return env
 
 
 def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:

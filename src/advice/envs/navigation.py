@@ -1,4 +1,4 @@
-"""The one environment behind every task: a car, things to reach, things to keep clear of."""
+"""The environment of all tasks: a car, something to reach, and obstacles."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from advice.envs.arena import COLOURS, PHYSICS_STEPS, build_model
+from advice.envs.model import COLOURS, PHYSICS_STEPS, RIDE_HEIGHT, build_model
 from advice.envs.placement import Spot, as_places, place
-from advice.envs.rendering import Painter, open_window
-from advice.envs.robots import RIDE_HEIGHT
+from advice.envs.rendering import Renderer, open_window
 from advice.envs.sensors import lidars
 from advice.envs.tasks import TaskSpec, resolve
 from advice.types import Array, SettingError, as_float_vector, suggest
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-_HARMFUL, _RIGHT_BUTTON = 1, 2  # bits: what touching a geom means
+_HARMFUL, _RIGHT_BUTTON = 1, 2  # bits of what it means to touch a geom
 _VELOCITY_BOUND = np.array([2.0, 2.0, 20.0], dtype=np.float32)
 _CAMERAS = ("top", "chase")
 
@@ -56,7 +55,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self.data = mujoco.MjData(self.model)
         self._camera, self._render_size, self._draw_lidar = camera, render_size, draw_lidar
         self._observe_velocity = observe_velocity
-        self._painter: Painter | None = None
+        self._renderer: Renderer | None = None
         self._viewer: Any = None
         self._resolve_names()
         self._make_spaces()
@@ -65,12 +64,10 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self._steps = 0
         self._observation = np.zeros(self.observation_space.shape or (), dtype=np.float32)
 
-    # ------------------------------------------------------------------ the Gymnasium interface
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start an episode; ``options={"layout": ...}`` fixes places, as :attr:`start` has them."""
+        """Start an episode; ``options={"layout": ...}`` sets positions; see :attr:`start`."""
         super().reset(seed=seed)
         unknown = sorted(set(options or {}) - {"layout"})
         if unknown:
@@ -81,14 +78,14 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         mujoco.mj_resetData(self.model, self.data)
         self._apply_layout()
         self._steps = 0
-        self._look()
+        self._update_poses()
         self._observation = self._observe()
         if self.render_mode == "human":
             self.render()
         return self._observation.copy(), _info(0.0, False, False)
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Ten physics steps under one action."""
+        """Ten physics steps with one action."""
         control = as_float_vector(action, 2, "action")
         if not self._placed:
             raise gymnasium.error.ResetNeeded("expected reset() before the first step()")
@@ -98,10 +95,10 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         mujoco.mj_step(self.model, self.data, PHYSICS_STEPS)
         self._steps += 1
         if self._warnings.number.any():
-            # MuJoCo has thrown the state away: nothing was seen, the episode cannot go on.
+            # The simulation diverged and MuJoCo has reset it: end the episode.
             info = _info(0.0, False, False)
             return self._observation.copy(), 0.0, False, True, {**info, "unstable": True}
-        self._look()
+        self._update_poses()
         self._observation = self._observe()
 
         touched = self._touched()
@@ -128,9 +125,9 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
     def render(self) -> Any:
         """A frame (height, width, 3) in mode ``rgb_array``; a window in mode ``human``."""
         if self.render_mode == "rgb_array":
-            if self._painter is None:
-                self._painter = Painter(self.model, self._camera, self._render_size)
-            return self._painter.draw(self.data, self._rings() if self._draw_lidar else [])
+            if self._renderer is None:
+                self._renderer = Renderer(self.model, self._camera, self._render_size)
+            return self._renderer.draw(self.data, self._rings() if self._draw_lidar else [])
         if self.render_mode == "human":
             if self._viewer is None:
                 self._viewer = open_window(self.model, self.data)
@@ -138,16 +135,14 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         return None
 
     def close(self) -> None:
-        """Free windows and drawing contexts."""
-        for shown in (self._painter, self._viewer):
+        """Close the window and free the rendering context."""
+        for shown in (self._renderer, self._viewer):
             if shown is not None:
                 shown.close()
-        self._painter = self._viewer = None
-
-    # ----------------------------------------------------------------------- state and layout
+        self._renderer = self._viewer = None
 
     def get_state(self) -> dict[str, Any]:
-        """Everything the future depends on: arrays, and values that JSON can hold."""
+        """Everything that later steps depend on: arrays and JSON values."""
         physics = np.empty(mujoco.mj_stateSize(self.model, _STATE))
         mujoco.mj_getState(self.model, self.data, physics, _STATE)
         return {
@@ -160,7 +155,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`get_state` gave, bit for bit."""
+        """Restore the exact state that :meth:`get_state` returned."""
         physics = np.asarray(state["physics"], dtype=np.float64)
         size = mujoco.mj_stateSize(self.model, _STATE)
         if state["task"] != self.task.name or physics.shape != (size,):
@@ -178,16 +173,16 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         }
         self._right_button, self._steps = int(state["right_button"]), int(state["steps"])
         mujoco.mj_resetData(self.model, self.data)
-        if not self._placed:  # saved before the first reset
+        if not self._placed:  # from before the first reset
             return
         self._apply_layout()
         mujoco.mj_setState(self.model, self.data, physics, _STATE)
-        self._look()
+        self._update_poses()
         self._observation = self._observe()
 
     @property
     def start(self) -> dict[str, Any]:
-        """Where the episode began, as JSON can hold it; what ``reset`` takes as ``layout``."""
+        """The initial positions as JSON values; ``reset`` takes them as ``layout``."""
         places: dict[str, Any] = {kind: xyw.tolist() for kind, xyw in self._placed.items()}
         return {**places, "right_button": self._right_button} if self.task.buttons else places
 
@@ -210,10 +205,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         nose = -self._car_mat[:2, 1]
         return float(self._car_pos[0]), float(self._car_pos[1]), math.atan2(nose[1], nose[0])
 
-    # -------------------------------------------------------------------------------- building
-
     def _resolve_names(self) -> None:
-        """Look names up once; keep views into MuJoCo's memory."""
+        """Resolve names to ids once, and keep views of MuJoCo's arrays."""
         car = self.model.body("agent").id
         self._car_pos, self._car_mat = self.data.xpos[car], self.data.xmat[car].reshape(3, 3)
         self._car_qpos = self.data.qpos[:7]
@@ -246,10 +239,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
 
-    # --------------------------------------------------------------------------------- layouts
-
     def _draw_layout(self, given: Mapping[str, Any]) -> None:
-        """Place car and objects: where ``given`` says, else where the task says, else at random."""
+        """Place car and objects: as ``given``, else as the task says, else at random."""
         known = {"car": 1, **self._counts, **({"right_button": 1} if self.task.buttons else {})}
         for name in given:
             if name not in known:
@@ -282,7 +273,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
                 )
 
     def _fixed_places(self) -> dict[str, Array]:
-        """What the task itself does not leave to chance."""
+        """Positions that the task fixes."""
         x, y = self.task.cube_columns, self.task.cube_rows
         if x > 0 and self.task.cubes:
             wall = [(side * x, row * y, 0.0) for side in (-1, 1) for row in (-1, 0, 1)]
@@ -298,14 +289,14 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         return self.task.circle_radius - self.task.cube_band, self.task.circle_radius
 
     def _apply_layout(self) -> None:
-        """Move the bodies to where the layout says; no recompilation."""
+        """Move the bodies to their positions; nothing is compiled again."""
         for kind, ids in self._mocap.items():
             xyw = self._placed[kind]
             half = xyw[:, 2] / 2.0
             self.data.mocap_pos[ids, :2] = xyw[:, :2]
             self.data.mocap_quat[ids, 0], self.data.mocap_quat[ids, 3] = np.cos(half), np.sin(half)
         x, y, heading = self._placed["car"][0]
-        half = (heading + math.pi / 2.0) / 2.0  # the nose is along -y of the body
+        half = (heading + math.pi / 2.0) / 2.0  # the front is along -y of the body
         self._car_qpos[:] = (x, y, RIDE_HEIGHT, math.cos(half), 0.0, 0.0, math.sin(half))
         for i, geom in enumerate(self._button_geoms):
             right = i == self._right_button and self.task.target == "button"
@@ -315,7 +306,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         layout["target"] = layout["circle" if self._circle else "goal"]
         ((self._target_x, self._target_y),) = layout["target"].tolist()
         self._hazards = layout["hazards"].tolist() if self.task.hazards else []
-        # What the lidars see: x, y, and where the lidar of that kind begins.
+        # For the lidars: x, y, and the first bin of the lidar of that kind.
         self._seen = [
             (x, y, i * self.task.lidar_bins)
             for i, kind in enumerate(self.task.observed)
@@ -323,10 +314,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             for x, y in layout[kind].tolist()
         ]
 
-    # ------------------------------------------------------------------- what the car perceives
-
-    def _look(self) -> None:
-        """Bring poses and contacts up to date with the state, leaving the solver's memory alone."""
+    def _update_poses(self) -> None:
+        """Update poses and contacts from the state, without changing the solver's warm start."""
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_collision(self.model, self.data)
 
@@ -351,7 +340,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         return math.hypot(self._target_x - float(qpos[0]), self._target_y - float(qpos[1]))
 
     def _circling(self) -> float:
-        """Speed along the circle, less the farther from it: (-u y + v x) / r / (1 + |r - R|)."""
+        """Speed along the circle, less with distance from it: (-u y + v x) / r / (1 + |r - R|)."""
         x, y = self._car_qpos[:2].tolist()
         u, v = self._car_qvel[:2].tolist()
         radius = math.hypot(x, y)
@@ -359,7 +348,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         return speed / (1.0 + abs(radius - self.task.circle_radius))
 
     def _touched(self) -> int:
-        """The bits of everything the car touches now."""
+        """The bits of everything that the car touches."""
         bits, meaning = 0, self._meaning
         for geom in self.data.contact.geom.ravel().tolist():
             bits |= meaning[geom]

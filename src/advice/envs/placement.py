@@ -1,4 +1,4 @@
-"""Where things start: random places that keep their distance, or a clear error."""
+"""Initial positions: random, without overlap."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ LAYOUTS = 100
 
 
 class Spot(NamedTuple):
-    """Something to be placed: a disc that no other disc may overlap."""
+    """An object to place: a disc that no other disc may overlap."""
 
     keepout: float
     fixed: tuple[float, float] | None = None
-    """A place that is given, not drawn."""
+    """A given position, not a random one."""
     ring: tuple[float, float] | None = None
     """Smallest and largest distance of the centre from the origin, instead of the whole arena."""
 
 
 class PlacementError(AdviceError):
-    """The things do not fit into the arena."""
+    """The objects do not fit into the arena."""
 
 
 def place(spots: Sequence[Spot], arena: float, rng: np.random.Generator) -> Array:
     """Positions (n, 2) for ``spots`` in the square from -arena to +arena, by rejection.
 
-    Drawn discs stay inside the square, except that of a ring spot only the centre does. No drawn
-    disc overlaps another, drawn or fixed; fixed ones are taken as they are.
+    Random discs are inside the square; of a ring spot only the centre is. No random
+    disc overlaps another, random or fixed; fixed positions are not checked.
     """
-    if any(_hopeless(spot, arena) for spot in spots if spot.fixed is None):
+    if any(_impossible(spot, arena) for spot in spots if spot.fixed is None):
         raise _does_not_fit(spots, arena)
     for _ in range(LAYOUTS):
         places = _attempt(spots, arena, rng)
@@ -43,7 +43,7 @@ def place(spots: Sequence[Spot], arena: float, rng: np.random.Generator) -> Arra
     raise _does_not_fit(spots, arena)
 
 
-def _hopeless(spot: Spot, arena: float) -> bool:
+def _impossible(spot: Spot, arena: float) -> bool:
     if spot.ring is None:
         return spot.keepout > arena
     inner, outer = spot.ring
@@ -53,7 +53,7 @@ def _hopeless(spot: Spot, arena: float) -> bool:
 def _attempt(
     spots: Sequence[Spot], arena: float, rng: np.random.Generator
 ) -> list[tuple[float, float]] | None:
-    """Place one spot after the other, each where nothing is yet; None when one finds no room."""
+    """Place one spot after the other; None if one finds no free position."""
     places = [spot.fixed for spot in spots]
     taken = [(*spot.fixed, spot.keepout) for spot in spots if spot.fixed is not None]
     for i, spot in enumerate(spots):
@@ -63,13 +63,13 @@ def _attempt(
                 return None
             places[i] = found
             taken.append((*found, spot.keepout))
-    return places  # type: ignore[return-value]  # none is None any more
+    return places  # type: ignore[return-value]  # every spot has a position now
 
 
 def _free_place(
     spot: Spot, taken: list[tuple[float, float, float]], arena: float, rng: np.random.Generator
 ) -> tuple[float, float] | None:
-    """The first of some random places that keeps its distance from all that is taken."""
+    """The first of some random positions that overlaps nothing in ``taken``."""
     for x, y in _candidates(spot, arena, rng).tolist():
         inside = abs(x) <= arena and abs(y) <= arena
         if inside and all(
@@ -82,10 +82,10 @@ def _free_place(
 
 def _candidates(spot: Spot, arena: float, rng: np.random.Generator) -> Array:
     if spot.ring is None:
-        reach = arena - spot.keepout
-        return rng.uniform(-reach, reach, size=(DRAWS_PER_SPOT, 2))
+        limit = arena - spot.keepout
+        return rng.uniform(-limit, limit, size=(DRAWS_PER_SPOT, 2))
     inner, outer = spot.ring
-    # Uniform over the ring's area: the radius is the root of a uniform square.
+    # Uniform over the ring's area: the squared radius is uniform.
     radius = np.sqrt(rng.uniform(inner**2, outer**2, size=DRAWS_PER_SPOT))
     angle = rng.uniform(0.0, 2.0 * math.pi, size=DRAWS_PER_SPOT)
     return np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
@@ -110,7 +110,7 @@ def as_places(value: Any, count: int, kind: str) -> Array:
 def _does_not_fit(spots: Sequence[Spot], arena: float) -> PlacementError:
     keepouts = ", ".join(sorted({f"{spot.keepout:g}" for spot in spots}))
     return PlacementError(
-        f"no layout found for {len(spots)} things with keep-outs {keepouts} m in an arena of "
-        f"+-{arena:g} m: expected room for all, found none in {LAYOUTS} attempts; "
-        "use fewer or smaller things, or a larger arena"
+        f"no layout found for {len(spots)} objects with keep-outs {keepouts} m in an arena of "
+        f"+-{arena:g} m: none found in {LAYOUTS} attempts; "
+        "use fewer or smaller objects, or a larger arena"
     )

@@ -1,4 +1,4 @@
-"""Pseudo-lidar as pure functions: how near are the objects in each direction around the car?"""
+"""Pseudo-lidar as pure functions: the closeness of objects in each direction around the car."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def pseudo_lidar(
     ``agent_pos`` (3,) and ``agent_mat`` (3, 3) are the car's position and rotation, ``object_xy``
     (n, 2) the objects on the floor; returns (bins,) float64 in [0, 1]. Bin i looks along the angle
     2 pi i / bins from the car's x axis and holds the closeness max(0, 1 - distance / max_distance)
-    of the nearest object in its sector. Each object also shows in the two neighbouring bins, its
-    closeness shared out by how far through the sector its angle is.
+    of the nearest object in its sector. Each object also counts in the two neighbouring bins,
+    with its closeness split between them by its angle within the sector.
     """
     pos = np.asarray(agent_pos, dtype=np.float64)
     mat = np.asarray(agent_mat, dtype=np.float64).reshape(3, 3)
@@ -38,14 +38,14 @@ def lidars(
     """The lidars of all kinds, one after the other: ``kinds * bins`` readings.
 
     ``objects`` are x, y and the bin at which the lidar of the object's kind begins. Plain floats,
-    because there are a dozen objects: arrays that small take several times as long.
+    because NumPy takes several times as long for a dozen objects.
     """
     car_x, car_y, car_z = agent_pos.tolist()
     (xx, xy, _), (yx, yy, _), (zx, zy, _) = agent_mat.tolist()
     sectors_per_radian = bins / (2.0 * math.pi)
     readings = [0.0] * (kinds * bins)
     for object_x, object_y, first_bin in objects:
-        # Where the object is as seen from the car: [dx, dy, -z] @ rotation, without its z.
+        # The object in the car's frame: [dx, dy, -z] @ rotation, without its z.
         dx, dy = object_x - car_x, object_y - car_y
         x, y = dx * xx + dy * yx - car_z * zx, dx * xy + dy * yy - car_z * zy
         closeness = 1.0 - math.hypot(x, y) / max_distance

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from advice.types import SettingError, suggest
 
 KINDS = ("target", "buttons", "cubes", "pillars", "hazards")
-"""Kinds of objects in the order in which their lidars stand in the observation."""
+"""Kinds of objects in the order of their lidars in the observation."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,21 @@ class TaskSpec:
     id: str
     description: str
     target: Literal["goal", "button", "circle"]
-    """What the reward pulls towards: a goal disc, the right button, or circling the origin."""
+    """What the reward is for: reaching a goal disc or the right button, or circling the origin."""
     max_episode_steps: int = 1000
-    """Steps until time is up (one step is ten physics steps of 4 ms)."""
+    """Time limit in steps (one step is ten physics steps of 4 ms)."""
     arena: float = 1.5
-    """Things are placed in the square from -arena to +arena."""
+    """Objects are placed in the square from -arena to +arena."""
     cubes: int = 0
     """Cubes; touching one ends the episode as a violation."""
     cube_half_edge: float = 0.1
     """Half the edge of a cube."""
     cube_columns: float = 0.0
-    """If above 0, the first six cubes stand in columns at x = -cube_columns and +cube_columns."""
+    """If above 0, the first six cubes are in columns at x = -cube_columns and +cube_columns."""
     cube_rows: float = 0.0
     """Distance between the rows of those columns."""
     cube_band: float = 0.0
-    """If above 0, random cubes lie at most this far inside the circle's circumference."""
+    """If above 0, random cubes are at most this far inside the circle's circumference."""
     goal_radius: float = 0.3
     """The goal is reached when the car's centre is this near."""
     circle_radius: float = 1.5
@@ -50,9 +50,9 @@ class TaskSpec:
     pillar_radius: float = 0.2
     """Radius of a pillar."""
     hazards: int = 0
-    """Hazards: discs on the floor that cost something at every step inside."""
+    """Hazards: discs on the floor; each step inside has a cost."""
     hazard_radius: float = 0.2
-    """A hazard costs while the car's centre is this near."""
+    """The car is inside when its centre is this near."""
     cost: float = 0.2
     """Cost of a violation, and of each step inside a hazard."""
     success_reward: float = 1.0
@@ -100,7 +100,7 @@ TASKS: dict[str, TaskSpec] = {
     for row in (
         _row(
             "semi-random-goal",
-            "reach the goal; six cubes always stand in the same two columns",
+            "reach the goal; six cubes are always in the same two columns",
             "goal",
             cubes=6,
             cube_columns=0.4,
@@ -150,7 +150,7 @@ def resolve(task: str, options: Mapping[str, Any] | None = None) -> TaskSpec:
 
 
 def short_name(name: str) -> str:
-    """The short name of one of our tasks given by its id; any other name as it is."""
+    """The short name of a built-in task given by its id; any other name unchanged."""
     return next((row.name for row in TASKS.values() if row.id == name), name)
 
 

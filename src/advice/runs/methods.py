@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from advice.agents.agent import Agent
-from advice.agents.csc import CSC, SafetyCriticShield
+from advice.agents.csc import CSC
 from advice.agents.ddpg import DDPG
 from advice.agents.ddpg_lagrangian import DDPGLagrangian
 from advice.agents.rcpo import RCPO
@@ -14,6 +14,7 @@ from advice.agents.sac import SAC
 from advice.agents.td3 import TD3
 from advice.config import TrainConfig
 from advice.shields.base import NoShield, PostShield
+from advice.shields.safety_critic import SafetyCriticShield
 from advice.shields.shield import Shield
 from advice.shields.tabular import TabularShield
 from advice.types import AdviceError, suggest

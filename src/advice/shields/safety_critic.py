@@ -1,0 +1,64 @@
+"""CSC's shield (Bharadhwaj et al., 2021): replaces actions that a safety critic takes for unsafe.
+
+Differences from the paper: see docs/methods/csc.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from advice.shields.base import NoShield
+from advice.types import Array, RateActions, SpaceMismatchError, Verdict
+
+
+class SafetyCriticShield(NoShield):
+    """Replaces a proposal of ``agent`` whose failure probability exceeds the threshold.
+
+    ``agent`` is a :class:`advice.agents.csc.CSC`. It trains the critic, so this shield is armed
+    from the start, needs no fit and stores no steps.
+    """
+
+    armed = True
+    intervention_penalty = 0.0
+    """The multiplier already penalises danger."""
+
+    def __init__(self, agent: Any) -> None:
+        self._agent = agent
+
+    def guard(self, obs: Any, action: Any, rate_actions: RateActions | None = None) -> Verdict:
+        """Execute the first of up to ``draws`` noisy actions with Q_C ≤ ε, else that of least Q_C.
+
+        The proposal is the first of them. ``rate_actions`` is not used.
+        """
+        agent, csc = self._agent, self._agent.config.csc
+        draws = agent.scale(action)[None]
+        if agent.failure_probabilities(obs, draws)[0] <= csc.threshold:
+            return Verdict(action, intervened=False, safe_neighbours=0, no_safe_action=False)
+        draws = np.concatenate([draws, agent.draw_actions(obs, csc.draws - 1)])
+        danger = agent.failure_probabilities(obs, draws)
+        allowed = danger <= csc.threshold
+        best = np.argmax(allowed) if allowed.any() else np.argmin(danger)
+        return Verdict(
+            agent.unscale(draws[best]) if best else action,
+            intervened=bool(best),
+            safe_neighbours=0,
+            no_safe_action=not allowed.any(),
+            candidates=len(draws) - 1,
+        )
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """The agent's safety critic, so that another run can start with it."""
+        arrays, _ = self._agent.snapshot()
+        return {name: a for name, a in arrays.items() if name.startswith(".safety_critic")}, {}
+
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
+        """Give the agent the safety critic of a snapshot, or raise and leave it unchanged."""
+        for name, expected in self.snapshot()[0].items():
+            if arrays[name].shape != expected.shape:
+                raise SpaceMismatchError(
+                    f"{name}: expected shape {expected.shape}, found {arrays[name].shape}"
+                )
+        own, own_document = self._agent.snapshot()
+        self._agent.restore(own | arrays, own_document)
