@@ -161,7 +161,7 @@ def test_fallbacks_when_nothing_is_safe(fitted):
     assert verdict.intervened
     assert verdict.no_safe_action
     model = cautious._model
-    considered = model.consider(cautious._feature(obs, ACTION))
+    considered = model.consider(cautious.space.features(obs, ACTION))
     most = considered.safe_neighbours.max()
     clearance = [
         min(d for d, i in zip(row_d, row_i, strict=True) if not model.safe[i])

@@ -1,4 +1,4 @@
-"""How good is what was learnt? Greedy episodes with a trained agent, shielded or not."""
+"""Evaluation: greedy episodes with a trained agent, with or without its shield."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.envs.signals import normalize_step, read_signals
+from advice.envs.rollout import rollout
 from advice.runs.checkpoints import Checkpointer
 from advice.runs.loop import episode_seed, make_environment
 from advice.runs.methods import build
@@ -61,7 +61,7 @@ def evaluate(
     video: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Evaluation]:
-    """Play ``episodes`` greedy episodes; K stays as it is. ``video`` films the first three."""
+    """Play ``episodes`` greedy episodes with a fixed K; ``video`` shows the first three."""
     if video:
         check_video_name(video)
     trained = load_trained(folder, shielded, **({"render_mode": "rgb_array"} if video else {}))
@@ -70,8 +70,8 @@ def evaluate(
     results = []
     try:
         for number in range(episodes):
-            film = frames if video and number < 3 else None
-            results.append(play(trained, episode_seed(seed, FRESH + number), film))
+            shown = frames if video and number < 3 else None
+            results.append(play(trained, episode_seed(seed, FRESH + number), shown))
             if progress:
                 progress(number + 1)
     finally:
@@ -84,46 +84,49 @@ def evaluate(
 def play(
     trained: Trained, seed: int, frames: list[Array] | None = None, explore: bool = False
 ) -> Evaluation:
-    """One episode, greedy or with the noise of training; frames get a red border at vetoes."""
+    """One episode, greedy or with exploration noise; frames of interventions get a red border."""
     env, agent, shield = trained
+    verdict = Verdict(None)
+    interventions = 0
+
+    def choose(obs: Any) -> Any:
+        nonlocal verdict, interventions
+        proposed = agent.act(obs, explore=explore)
+        armed = shield.armed
+        verdict = shield.guard(obs, proposed, agent.rate_actions) if armed else Verdict(proposed)
+        interventions += verdict.intervened
+        return verdict.action
+
     obs, _ = env.reset(seed=seed)
     agent.start_episode()
-    total = cost = 0.0
-    steps = interventions = 0
-    violated = succeeded = ended = False
-    while not ended:
-        proposed = agent.act(obs, explore=explore)
-        if shield.armed:
-            verdict = shield.guard(obs, proposed, agent.rate_actions)
-        else:
-            verdict = Verdict(proposed, False, 0, False)
-        obs, reward, terminated, truncated, info = normalize_step(env.step(verdict.action))
-        signals = read_signals(info, terminated)
-        ended = terminated or truncated
-        steps += 1
-        total += float(reward)
-        cost += signals.cost
-        interventions += verdict.intervened
-        violated = violated or signals.unsafe
-        succeeded = succeeded or signals.success
+    steps = []
+    for step in rollout(env, obs, choose):
+        steps.append(step)
         if frames is not None:
             frames.append(bordered(env.render(), verdict.intervened))
-    return Evaluation(steps, total, cost, violated, succeeded, interventions)
+    return Evaluation(
+        len(steps),
+        sum(step.reward for step in steps),
+        sum(step.signals.cost for step in steps),
+        any(step.signals.unsafe for step in steps),
+        any(step.signals.success for step in steps),
+        interventions,
+    )
 
 
 def check_video_name(path: Path) -> None:
-    """Before the work is done, not after."""
+    """Raise AdviceError unless the name ends like a video's."""
     if path.suffix.lower() not in (".mp4", ".mkv", ".mov", ".avi"):
         raise AdviceError(f"{path}: expected a video's name, such as {path.stem or 'video'}.mp4")
 
 
 def write_video(path: Path, frames: list[Array], fps: int = 25) -> None:
-    """An mp4 that plays everywhere; 25 frames a second is the tasks' real time."""
+    """An H.264 video; 25 frames a second is the tasks' real time."""
     import imageio.v2 as imageio
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        # JAX warns of any fork; the child that this one makes becomes ffmpeg at once.
+        # JAX warns of any fork; this child process becomes ffmpeg at once.
         warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
         imageio.mimwrite(path, frames, fps=fps, codec="libx264", macro_block_size=16)  # type: ignore[arg-type]
 

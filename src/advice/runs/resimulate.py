@@ -1,18 +1,19 @@
-"""An episode again, exactly: from its seed and the recorded actions, not from pictures.
+"""Recorded episodes, simulated again from their seed and their recorded actions.
 
-Every method resets an episode with :func:`episode_seed`, so reset and recorded actions give the
-same states bit for bit, as long as task and physics are the same. That is checked against the
-record: an episode that comes out differently is an error, never a look-alike.
+Every method resets an episode with :func:`episode_seed`, so the reset and the recorded actions
+give the same states bit for bit as long as task and physics are the same. An episode that does
+not come out as recorded is an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from advice.envs.signals import normalize_step, read_signals
+from advice.envs.rollout import Step, rollout
 from advice.runs.evaluate import bordered, load_trained, write_video
 from advice.runs.loop import episode_seed, make_environment
 from advice.runs.records import RunFolder, read_actions
@@ -57,16 +58,16 @@ class Replay(NamedTuple):
 
 
 class Counterfactual(NamedTuple):
-    """What the vetoed action would have led to."""
+    """What the proposal would have led to at one intervention."""
 
     step: int
     """Steps before it, so the first step is 0."""
     needed: bool
-    """True if holding the vetoed action leads to a violation or cost within the horizon."""
+    """True if holding the proposal leads to a violation or cost within the horizon."""
     harm_after: int
     """Steps until then; 0 if there was none."""
     harmed_anyway: bool
-    """True if the recorded episode came to harm within the same horizon."""
+    """True if the recorded episode had a violation or cost within the same horizon."""
 
 
 def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
@@ -86,7 +87,7 @@ def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
 
 
 def resimulate(folder: RunFolder, episode: int) -> Replay:
-    """Play a recorded episode again; AdviceError if it does not come out as recorded."""
+    """Simulate a recorded episode; AdviceError if it does not come out as recorded."""
     env = make_environment(folder.read_config())
     try:
         return _simulate(env, folder, episode)
@@ -95,47 +96,47 @@ def resimulate(folder: RunFolder, episode: int) -> Replay:
 
 
 def save_film(folder: RunFolder, replay: Replay, path: Path) -> None:
-    """The episode from above as an mp4; a red border where the shield stepped in."""
+    """The episode from above as a video, with a red border at interventions."""
     config = folder.read_config()
     env = make_environment(config, render_mode="rgb_array")
-    frames = []
     try:
-        env.reset(seed=episode_seed(config.seed, replay.record.episode))
-        for action, intervened in zip(replay.executed, replay.intervened, strict=True):
-            env.step(action.reshape(env.action_space.shape))
-            frames.append(bordered(env.render(), bool(intervened)))
+        _, steps = _repeat(env, replay.executed, episode_seed(config.seed, replay.record.episode))
+        frames = [
+            bordered(env.render(), bool(intervened))
+            for _, intervened in zip(steps, replay.intervened, strict=True)
+        ]
     finally:
         env.close()
     write_video(path, frames)
 
 
 def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> list[Counterfactual]:
-    """At each intervention: restore the state and hold the vetoed action for ``horizon`` steps."""
+    """At each intervention: restore the state and hold the proposal for ``horizon`` steps."""
     if horizon < 1:
         raise AdviceError(f"horizon: expected at least 1 step, found {horizon}")
     config = folder.read_config()
     env, other = make_environment(config), make_environment(config)
     inner, shape = env.unwrapped, env.action_space.shape
-    harmful = replay.violations | (replay.costs > 0)
-    judged = []
+    unsafe = replay.violations | (replay.costs > 0)
+    found = []
     try:
         if not hasattr(inner, "get_state") or not hasattr(inner, "set_state"):
             raise AdviceError(
                 f"{config.task}: counterfactuals need an environment with get_state and set_state"
             )
-        env.reset(seed=episode_seed(config.seed, replay.record.episode))
-        for step, action in enumerate(replay.executed):
-            if replay.intervened[step]:
-                other.reset(seed=0)  # wrappers count steps of their own
+        _, steps = _repeat(env, replay.executed, episode_seed(config.seed, replay.record.episode))
+        for step, intervened in enumerate(replay.intervened):
+            if intervened:
+                obs, _ = other.reset(seed=0)  # wrappers count steps of their own
                 other.unwrapped.set_state(inner.get_state())
-                after = _steps_to_harm(other, replay.proposed[step].reshape(shape), horizon)
-                harmed = bool(harmful[step : step + horizon].any())
-                judged.append(Counterfactual(step, after > 0, after, harmed))
-            env.step(action.reshape(shape))
+                after = _steps_to_unsafe(other, obs, replay.proposed[step].reshape(shape), horizon)
+                anyway = bool(unsafe[step : step + horizon].any())
+                found.append(Counterfactual(step, after > 0, after, anyway))
+            next(steps)
     finally:
         env.close()
         other.close()
-    return judged
+    return found
 
 
 def final_critic(folder: RunFolder) -> RateActions | None:
@@ -147,43 +148,47 @@ def final_critic(folder: RunFolder) -> RateActions | None:
     return trained.agent.rate_actions
 
 
+def _repeat(env: Any, executed: Array, seed: int) -> tuple[Array, Iterator[Step]]:
+    """What a reset with ``seed`` returns, then one step per recorded action."""
+    obs, _ = env.reset(seed=seed)
+    actions = iter(executed.reshape(-1, *env.action_space.shape))
+    return obs, rollout(env, obs, lambda _: next(actions), len(executed))
+
+
 def _simulate(env: Any, folder: RunFolder, episode: int) -> Replay:
     executed, proposed = read_actions(folder, episode, env.action_space)
     record = folder.read_episodes()[episode - 1]
     inner = env.unwrapped
-    obs, _ = env.reset(seed=episode_seed(folder.read_config().seed, episode))
+    seed = episode_seed(folder.read_config().seed, episode)
+    first, repeated = _repeat(env, executed, seed)
     layout = {kind: np.asarray(xy, float) for kind, xy in getattr(inner, "layout", {}).items()}
-    observations, poses = [obs], [getattr(inner, "car_pose", None)]
-    rewards, signals = [], []
-    for action in executed:
-        step = env.step(action.reshape(env.action_space.shape))
-        obs, reward, terminated, truncated, info = normalize_step(step)
-        observations.append(obs)
+    poses = [getattr(inner, "car_pose", None)]
+    steps = []
+    for step in repeated:
+        steps.append(step)
         poses.append(getattr(inner, "car_pose", None))
-        rewards.append(float(reward))
-        signals.append(read_signals(info, terminated))
     task = getattr(inner, "task", None)
     replay = Replay(
         record=record,
-        observations=np.array(observations),
+        observations=np.array([first, *(step.obs for step in steps)]),
         executed=executed,
         proposed=proposed,
-        rewards=np.array(rewards),
-        costs=np.array([s.cost for s in signals]),
-        violations=np.array([s.violation for s in signals]),
-        successes=np.array([s.success for s in signals]),
+        rewards=np.array([step.reward for step in steps]),
+        costs=np.array([step.signals.cost for step in steps]),
+        violations=np.array([step.signals.violation for step in steps]),
+        successes=np.array([step.signals.success for step in steps]),
         poses=None if poses[0] is None else np.array(poses),
         layout=layout,
         sizes=_sizes(task),
         lidars=tuple(getattr(task, "observed", ())),
         bins=int(getattr(task, "lidar_bins", 0)),
     )
-    _check(folder, replay, ended=terminated or truncated)
+    _check(folder, replay, steps[-1].ended and len(steps) == len(executed))
     return replay
 
 
 def _check(folder: RunFolder, replay: Replay, ended: bool) -> None:
-    """Is this the episode that was recorded?"""
+    """Raise AdviceError unless this is the episode that was recorded."""
     record = replay.record
     violated = bool(replay.violations.any() or (replay.costs > 0).any())
     found = (sum(replay.rewards.tolist()), violated, bool(replay.successes.any()))
@@ -197,7 +202,7 @@ def _check(folder: RunFolder, replay: Replay, ended: bool) -> None:
 
 
 def _sizes(task: Any) -> dict[str, float]:
-    """How large things are, by the layout's names."""
+    """Sizes by the layout's names."""
     names = {
         "arena": "arena",
         "cubes": "cube_half_edge",
@@ -210,11 +215,7 @@ def _sizes(task: Any) -> dict[str, float]:
     return {kind: float(getattr(task, name)) for kind, name in names.items() if hasattr(task, name)}
 
 
-def _steps_to_harm(env: Any, action: Array, horizon: int) -> int:
-    for step in range(1, horizon + 1):
-        _, _, terminated, truncated, info = normalize_step(env.step(action))
-        if read_signals(info, terminated).unsafe:
-            return step
-        if terminated or truncated:
-            return 0
-    return 0
+def _steps_to_unsafe(env: Any, obs: Array, action: Array, horizon: int) -> int:
+    """Steps of ``action`` until one is unsafe; 0 if none is within ``horizon``."""
+    steps = rollout(env, obs, lambda _: action, horizon)
+    return next((number for number, step in enumerate(steps, 1) if step.signals.unsafe), 0)

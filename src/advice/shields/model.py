@@ -86,11 +86,11 @@ class FittedModel:
             and bool(np.isfinite(latent).all())
             and (safe.shape, safe.dtype) == ((count,), np.bool_)
             and (serials.shape, serials.dtype) == ((count,), np.int64)
-            and 0 < in_tree <= count
+            and 0 < int(in_tree) <= count
         )
         if not valid:
             raise ValueError("the encoder or the memory does not fit the spaces")
-        return cls(encoder, latent, safe, serials, action_space, config, in_tree)
+        return cls(encoder, latent, safe, serials, action_space, config, int(in_tree))
 
     def learn(self, feature: Floats, safe: bool, serial: int) -> None:
         """Add one labelled feature, without a refit."""

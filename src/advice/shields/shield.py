@@ -20,7 +20,7 @@ from advice.shields.cautiousness import Cautiousness, required_votes
 from advice.shields.encoder import Encoder, Floats, scaled
 from advice.shields.memory import FeatureStore, held_out_mask
 from advice.shields.model import FittedModel
-from advice.shields.spaces import Space, feature_dtype, powers, read_space, scaling
+from advice.shields.spaces import FeatureSpace, Space
 from advice.types import (
     Array,
     BrokenFileError,
@@ -28,7 +28,6 @@ from advice.types import (
     OneClassError,
     Outcome,
     RateActions,
-    SpaceMismatchError,
     Verdict,
 )
 
@@ -64,11 +63,12 @@ class Shield:
         seed: int = 0,
     ) -> None:
         self.config = ShieldConfig() if config is None else config
-        self.observation_space = read_space(observation_space, "observation space", discrete=False)
-        self.action_space = read_space(action_space, "action space", discrete=True)
-        if self.config.observation_power > 1 and self._powers().max() == 1:
+        self.space = FeatureSpace.read(observation_space, action_space)
+        self.observation_space, self.action_space = self.space
+        power = self.config.observation_power
+        if power > 1 and self.space.powers(power).max() == 1:
             warnings.warn(
-                f"observation_power {self.config.observation_power} has no effect here: it needs "
+                f"observation_power {power} has no effect here: it needs "
                 f"observations with bounds, not below 0, found {self.observation_space}",
                 stacklevel=2,
             )
@@ -119,7 +119,7 @@ class Shield:
         outcome = Outcome(outcome)
         if self._model is not None and not self.config.keep_learning:
             return
-        feature = self._feature(obs, action)
+        feature = self.space.features(obs, action)
         serial = self._store.add(feature, outcome, self._rng)
         if self._model is not None and serial is not None:
             self._model.learn(feature, outcome == Outcome.SAFE, serial)
@@ -148,14 +148,9 @@ class Shield:
 
         rng = copy.deepcopy(self._rng)
         features, safe, serials, episodes = self._store.all()
-        split = self.observation_space.size
-        parts = (
-            scaling(self.observation_space, features[:, :split]),
-            scaling(self.action_space, features[:, split:]),
-        )
-        offset, scale = (np.concatenate(x) for x in zip(*parts, strict=True))
+        offset, scale = self.space.scaling(features)
         held_out = held_out_mask(safe, episodes, self.config.held_out, rng)
-        power = self._powers()
+        power = self.space.powers(self.config.observation_power)
         inputs = scaled(features.astype(np.float64), offset, scale, power).astype(np.float32)
         weights, epochs, loss = fit_autoencoder(
             inputs, safe, held_out, offset, scale, self.config, int(rng.integers(2**31)), progress
@@ -184,7 +179,7 @@ class Shield:
         proposal. ``details`` adds the proposal's neighbours and their distances.
         """
         model = self._fitted()
-        feature = self._feature(obs, action)
+        feature = self.space.features(obs, action)
         latent = model.encoder.encode(feature)
         votes = int(np.count_nonzero(model.safe[model.neighbours.set_of_one(latent)]))
         return self._decide(
@@ -201,19 +196,7 @@ class Shield:
     ) -> list[Verdict]:
         """``[guard(o, a, rate_actions) for o, a in zip(obs, actions)]``, faster."""
         model = self._fitted()
-        observations = self.observation_space.check_batch(obs, "observations")
-        proposals = self.action_space.check_batch(actions, "actions")
-        if len(observations) != len(proposals):
-            raise ValueError(
-                f"expected as many actions as observations, "
-                f"found {len(proposals)} and {len(observations)}"
-            )
-        features = np.concatenate(
-            [self.observation_space.flat(observations), self.action_space.flat(proposals)],
-            axis=1,
-            dtype=np.float64,
-        )
-        self._check_finite(features)
+        features = self.space.features(obs, actions, batch=True)
         latents = model.encoder.encode(features)
         votes = model.votes(latents).tolist()
         verdicts = [Verdict(a, False, v, False) for a, v in zip(actions, votes, strict=True)]
@@ -288,7 +271,7 @@ class Shield:
         """Why ``guard`` decides as it does: a table to print, and a plot."""
         from advice.shields.explain import Explanation
 
-        model, feature = self._fitted(), self._feature(obs, action)
+        model, feature = self._fitted(), self.space.features(obs, action)
         verdict = self.guard(obs, action, rate_actions, details=True)
         considered = model.consider(feature)
         return Explanation(
@@ -320,15 +303,7 @@ class Shield:
 
     def check_spaces(self, observation_space: Any, action_space: Any) -> None:
         """Raise :class:`SpaceMismatchError` unless the shield was made for spaces like these."""
-        for what, ours, theirs in (
-            ("observation", self.observation_space, observation_space),
-            ("action", self.action_space, action_space),
-        ):
-            found = read_space(theirs, f"{what} space", discrete=what == "action")
-            if not ours.matches(found):
-                raise SpaceMismatchError(
-                    f"{what} space: the shield was made for {ours}, found {found}"
-                )
+        self.space.check_same(FeatureSpace.read(observation_space, action_space))
 
     def save(self, path: Path | str) -> None:
         """Write everything, audit data included, to one checked file."""
@@ -402,9 +377,10 @@ class Shield:
             # how observations are bent belongs to the encoder and comes with it
             power = document["config"].get("observation_power", 1)
             config = dataclasses.replace(self.config, observation_power=power)
-            bent = powers(self.observation_space, self.action_space, power)
             in_tree = int(document["in_tree"])
-            model = FittedModel.restored(arrays, bent, self.action_space, self.config, in_tree)
+            model = FittedModel.restored(
+                arrays, self.space.powers(power), self.action_space, self.config, in_tree
+            )
             held_out, fitted_until = arrays["held_out"], int(document["fitted_until"])
             if held_out.ndim != 1 or held_out.dtype != np.int64:
                 raise ValueError(f"held_out: expected serial numbers, found {held_out.dtype}")
@@ -417,14 +393,7 @@ class Shield:
     # -- helpers -------------------------------------------------------------------------------
 
     def _new_store(self) -> FeatureStore:
-        return FeatureStore(
-            self.observation_space.size + self.action_space.size,
-            feature_dtype(self.observation_space, self.action_space),
-            self.config.capacity_per_class,
-        )
-
-    def _powers(self) -> NDArray[np.int64]:
-        return powers(self.observation_space, self.action_space, self.config.observation_power)
+        return FeatureStore(self.space.size, self.space.dtype, self.config.capacity_per_class)
 
     def _fitted(self) -> FittedModel:
         if self._model is None:
@@ -433,23 +402,3 @@ class Shield:
                 f"({self!r})"
             )
         return self._model
-
-    def _feature(self, obs: Any, action: Any) -> Floats:
-        """Observation and action as one checked vector of float64."""
-        observation = self.observation_space.check(obs, "observation")
-        proposal = self.action_space.check(action, "action")
-        feature = np.concatenate(
-            [self.observation_space.flat(observation), self.action_space.flat(proposal)],
-            dtype=np.float64,
-        )
-        self._check_finite(feature)
-        return feature
-
-    def _check_finite(self, features: Floats) -> None:
-        if not np.isfinite(features).all():
-            split = self.observation_space.size
-            bad = "action" if np.isfinite(features[..., :split]).all() else "observation"
-            found = features[..., :split] if bad == "observation" else features[..., split:]
-            raise ValueError(
-                f"{bad}: expected finite numbers, found {found[~np.isfinite(found)][0]}"
-            )

@@ -6,7 +6,7 @@ Spaces are read by their attributes, so a saved shield guards where Gymnasium is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,45 +57,26 @@ class Space:
             for a, b in ((self.low, other.low), (self.high, other.high))
         )
 
-    def check(self, value: Any, what: str) -> Array:
-        """``value`` as an array of this space's shape and a real dtype, or a ValueError.
+    def check(self, values: Any, what: str, batch: bool = False) -> Array:
+        """``values`` as an array of this space's shape and a real dtype, or a ValueError.
 
-        Whether the numbers are finite is checked later, once, on the whole feature.
+        A ``batch`` is a stack of at least one value. Whether the numbers are finite is checked
+        later, once, on the whole feature.
         """
-        array = np.asarray(value)
-        if self.kind == "discrete":
-            if array.dtype.kind not in "iu" or array.shape != ():
-                raise ValueError(f"{what}: expected one integer of {self}, found {value!r}")
-            if not self.start <= int(array) < self.start + self.n:
-                raise ValueError(f"{what}: expected a value of {self}, found {int(array)}")
-        else:
-            self._check_array(array, self.shape, what)
-        return array
-
-    def check_batch(self, values: Any, what: str) -> Array:
-        """Like :meth:`check` for a non-empty stack of values along the first axis."""
         array = np.asarray(values)
-        if array.ndim == 0 or len(array) == 0:
+        if batch and (array.ndim == 0 or len(array) == 0):
             raise ValueError(f"{what}: expected a batch of at least one, found shape {array.shape}")
-        if self.kind == "discrete":
-            if array.dtype.kind not in "iu" or array.ndim != 1:
-                raise ValueError(
-                    f"{what}: expected a vector of integers of {self}, "
-                    f"found shape {array.shape} of {array.dtype}"
-                )
-            if array.min() < self.start or array.max() >= self.start + self.n:
-                raise ValueError(
-                    f"{what}: expected values of {self}, found {array.min()} to {array.max()}"
-                )
-        else:
-            self._check_array(array, (len(array), *self.shape), what)
-        return array
-
-    def _check_array(self, array: Array, shape: tuple[int, ...], what: str) -> None:
-        if array.dtype.kind not in "fiu":
-            raise ValueError(f"{what}: expected numbers of {self}, found dtype {array.dtype}")
+        shape = (len(array), *self.shape) if batch else self.shape
+        discrete = self.kind == "discrete"
+        if array.dtype.kind not in ("iu" if discrete else "fiu"):
+            numbers = "integers" if discrete else "numbers"
+            found = repr(values) if array.size == 1 else f"dtype {array.dtype}"
+            raise ValueError(f"{what}: expected {numbers} of {self}, found {found}")
         if array.shape != shape:
             raise ValueError(f"{what}: expected shape {shape}, found {array.shape}")
+        if discrete and (array.min() < self.start or array.max() >= self.start + self.n):
+            raise ValueError(f"{what}: expected a value of {self}, found {array}")
+        return array
 
     def flat(self, values: Array) -> Array:
         """Checked values (one, or a stack if one axis more) as rows of numbers for a feature."""
@@ -119,7 +100,7 @@ class Space:
 
     @staticmethod
     def from_document(document: dict[str, Any]) -> Space:
-        """The space that :meth:`to_document` described; ValueError where it makes no sense."""
+        """The space that :meth:`to_document` described; ValueError if there is no such space."""
         space = Space(
             kind=document["kind"],
             shape=tuple(int(x) for x in document["shape"]),
@@ -130,7 +111,7 @@ class Space:
             start=int(document["start"]),
         )
         size = 0 if space.kind == "discrete" else int(np.prod(space.shape, dtype=np.int64))
-        sensible = (
+        valid = (
             space.kind in ("box", "discrete")
             and len(space.low) == len(space.high) == size
             and bool((space.low <= space.high).all())
@@ -138,13 +119,13 @@ class Space:
             and 0 < space.size <= 2**24
             and space.n <= _MOST_VALUES
         )
-        if not sensible:
+        if not valid:
             raise ValueError(f"no such space: {str(document)[:200]}")
         return space
 
 
 def read_space(space: Any, what: str, *, discrete: bool) -> Space:
-    """Describe a Gymnasium space; ``discrete`` says whether a Discrete one is welcome."""
+    """Describe a Gymnasium space; ``discrete`` says whether it may be a Discrete one."""
     if isinstance(space, Space):
         return space
     if (
@@ -157,16 +138,8 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
             raise SpaceMismatchError(
                 f"{what}: expected at most {_MOST_VALUES} values, found {space!r}"
             )
-        empty = np.zeros(0)
-        return Space(
-            "discrete",
-            (),
-            np.dtype(np.int64),
-            empty,
-            empty,
-            int(space.n),
-            int(getattr(space, "start", 0)),
-        )
+        none, start = np.zeros(0), int(getattr(space, "start", 0))
+        return Space("discrete", (), np.dtype(np.int64), none, none, int(space.n), start)
     if hasattr(space, "low") and hasattr(space, "high"):
         low = np.asarray(space.low, dtype=np.float64)
         high = np.asarray(space.high, dtype=np.float64)
@@ -177,21 +150,76 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
     raise SpaceMismatchError(f"{what}: expected {wanted} of numbers, found {space!r}")
 
 
-def feature_dtype(observation: Space, action: Space) -> np.dtype[Any]:
-    """The smallest float that holds values of both spaces unchanged."""
-    kinds = [observation.dtype] + ([action.dtype] if action.kind == "box" else [])
-    return np.result_type(np.float32, *kinds)
-
-
 def _brief(bounds: NDArray[np.float64]) -> str:
     values = np.unique(bounds)
     return f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g}..{values[-1]:g}"
 
 
-def powers(observation: Space, action: Space, power: int) -> NDArray[np.int64]:
-    """Per column of a feature: ``power`` for observations bounded by 0 or more, else 1."""
-    observed = np.where(observation.bounded & (observation.low >= 0), power, 1)
-    return np.concatenate([observed, np.ones(action.size, np.int64)])
+class FeatureSpace(NamedTuple):
+    """An observation space and an action space; a feature holds the numbers of both in a row."""
+
+    observation: Space
+    action: Space
+
+    @staticmethod
+    def read(observation_space: Any, action_space: Any) -> FeatureSpace:
+        """From a Box of observations and a Box or Discrete space of actions."""
+        return FeatureSpace(
+            read_space(observation_space, "observation space", discrete=False),
+            read_space(action_space, "action space", discrete=True),
+        )
+
+    @property
+    def size(self) -> int:
+        return self.observation.size + self.action.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest float that holds values of both spaces unchanged."""
+        kinds = [self.observation.dtype] + (
+            [self.action.dtype] if self.action.kind == "box" else []
+        )
+        return np.result_type(np.float32, *kinds)
+
+    def features(self, obs: Any, actions: Any, batch: bool = False) -> NDArray[np.float64]:
+        """(size,) feature of one observation and action, or (N, size) of a ``batch``; checked."""
+        observed = self.observation.check(obs, "observation", batch)
+        proposed = self.action.check(actions, "action", batch)
+        if batch and len(observed) != len(proposed):
+            raise ValueError(
+                "expected as many actions as observations, "
+                f"found {len(proposed)} and {len(observed)}"
+            )
+        features = np.concatenate(
+            [self.observation.flat(observed), self.action.flat(proposed)], axis=-1, dtype=np.float64
+        )
+        if not np.isfinite(features).all():
+            parts = np.split(features, [self.observation.size], axis=-1)
+            for what, part in zip(("observation", "action"), parts, strict=True):
+                if not np.isfinite(part).all():
+                    found = part[~np.isfinite(part)][0]
+                    raise ValueError(f"{what}: expected finite numbers, found {found}")
+        return features
+
+    def check_same(self, other: FeatureSpace) -> None:
+        """Raise :class:`SpaceMismatchError` unless ``other`` has the same kinds and bounds."""
+        for what, ours, theirs in zip(self._fields, self, other, strict=True):
+            if not ours.matches(theirs):
+                raise SpaceMismatchError(
+                    f"{what} space: the shield was made for {ours}, found {theirs}"
+                )
+
+    def powers(self, power: int) -> NDArray[np.int64]:
+        """Per column of a feature: ``power`` for observations bounded by 0 or more, else 1."""
+        low = self.observation.low
+        observed = np.where(self.observation.bounded & (low >= 0), power, 1)
+        return np.concatenate([observed, np.ones(self.action.size, np.int64)])
+
+    def scaling(self, features: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(size,) offset and (size,) scale of (N, size) features, see :func:`scaling`."""
+        parts = np.split(features, [self.observation.size], axis=1)
+        offsets, scales = zip(*map(scaling, self, parts), strict=True)
+        return np.concatenate(offsets), np.concatenate(scales)
 
 
 def scaling(space: Space, columns: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from advice.config import ShieldConfig, TabularConfig
 from advice.shields.candidates import Candidates, checked_ratings
-from advice.shields.spaces import read_space
+from advice.shields.spaces import FeatureSpace
 from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
 
 REACH = 0.1 + 1e-6
@@ -42,8 +42,8 @@ class TabularShield:
         """``shield`` gives the candidate grid, as for ADVICE."""
         self.config = config or TabularConfig()
         shield = shield or ShieldConfig()
-        self._observations = read_space(observation_space, "observation space", discrete=False)
-        self._actions = read_space(action_space, "action space", discrete=True)
+        self._space = FeatureSpace.read(observation_space, action_space)
+        self._actions = self._space.action
         if self._actions.kind == "box" and not self._actions.bounded.all():
             raise SpaceMismatchError(
                 f"the tabular shield needs a bounded action space, found {self._actions}"
@@ -55,7 +55,7 @@ class TabularShield:
             shield.candidates_per_dimension,
             shield.candidate_budget,
         )
-        self._split = self._observations.size
+        self._split = self._space.observation.size
         self._pairs: NDArray[np.float64] = np.zeros((0, self._split + self._actions.size))
         self._keys: set[bytes] = set()
 
@@ -118,13 +118,8 @@ class TabularShield:
 
     def _features(self, obs: Any, actions: Array) -> NDArray[np.float64]:
         """One state and a stack of actions as rows of float64."""
-        flat = self._actions.flat(actions)
-        state = self._observations.flat(self._observations.check(obs, "observation"))
-        rows = np.broadcast_to(state, (len(flat), self._split))
-        features = np.concatenate([rows, flat], axis=1, dtype=np.float64)
-        if not np.isfinite(features).all():
-            raise ValueError("observation and action: expected finite numbers")
-        return features
+        observations = np.broadcast_to(obs, (len(actions), *np.shape(obs)))
+        return self._space.features(observations, actions, batch=True)
 
     def _matches(self, features: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which rows, all of one state, are unsafe by the table."""

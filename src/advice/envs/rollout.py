@@ -1,0 +1,44 @@
+"""One rollout for evaluation, re-simulation and the environment check."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from advice.envs.signals import Signals, normalize_step, read_signals
+
+
+class Step(NamedTuple):
+    """One step of an environment."""
+
+    obs: Any
+    """The observation after the step."""
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+    signals: Signals
+    """What the step says about safety."""
+
+    @property
+    def ended(self) -> bool:
+        """True if this was the episode's last step."""
+        return self.terminated or self.truncated
+
+
+def rollout(
+    env: Any, obs: Any, choose: Callable[[Any], Any], max_steps: int | None = None
+) -> Iterator[Step]:
+    """Execute ``choose(obs)`` until the episode ends, or for ``max_steps`` steps.
+
+    ``obs`` is the present observation, for instance what ``env.reset`` returned. The environment
+    is stepped when the next item is asked for, so a caller may look at it in between.
+    """
+    for _ in itertools.count() if max_steps is None else range(max_steps):
+        obs, reward, terminated, truncated, info = normalize_step(env.step(choose(obs)))
+        signals = read_signals(info, terminated)
+        step = Step(obs, float(reward), bool(terminated), bool(truncated), info, signals)
+        yield step
+        if step.ended:
+            return
