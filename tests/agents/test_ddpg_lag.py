@@ -54,7 +54,7 @@ def test_actor_loss_by_hand() -> None:
 
 @pytest.mark.parametrize(("terminated", "through"), [(False, False), (True, False), (True, True)])
 def test_cost_target_by_hand(terminated: bool, through: bool) -> None:
-    """Q_C' says 1 everywhere: y_C = 0.2 + 0.95 unless the crash ends it; Adam's step has its sign.
+    """Q_C' is 1 everywhere: y_C = 0.2 + 0.95 unless the crash ends it; Adam's step has its sign.
 
     A constant Q_C between the two possible targets goes up for one and down for the other.
     """

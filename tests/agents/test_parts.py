@@ -1,4 +1,4 @@
-"""Replay, noise, networks and the DDPG update against numbers worked out by hand."""
+"""Replay buffer, noise, networks and the DDPG update against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def transition(number: float) -> Transition:
     )
 
 
-def test_replay_returns_the_columns_that_went_in() -> None:
+def test_replay_buffer_returns_the_columns_that_were_added() -> None:
     replay = ReplayBuffer(4, 3, 2)
     for number in range(3):
         replay.add(transition(number))
@@ -55,7 +55,7 @@ def test_replay_returns_the_columns_that_went_in() -> None:
     np.testing.assert_array_equal(batch.terminated, [0, 1, 0])
 
 
-def test_full_replay_forgets_the_oldest_rows_and_samples_the_rest() -> None:
+def test_a_full_replay_buffer_drops_the_oldest_rows_and_samples_the_rest() -> None:
     replay = ReplayBuffer(4, 3, 2)
     for number in range(10):
         replay.add(transition(number))
@@ -122,7 +122,7 @@ def test_one_update_moves_the_critic_down_its_gradient() -> None:
 @pytest.mark.parametrize("kind", [DDPG, TD3, SAC, CSC])
 @pytest.mark.parametrize(("terminated", "through"), [(False, False), (True, False), (True, True)])
 def test_terminal_mask(kind: type[Agent], terminated: bool, through: bool) -> None:
-    """Critics that always say 1 and a reward of 0.5: y is 0.5 at a crash and 1.45 elsewhere.
+    """Critics that are 1 everywhere and a reward of 0.5: y is 0.5 at a crash and 1.45 elsewhere.
 
     So the constant goes down where nothing is bootstrapped, and up where something is.
     """
@@ -158,7 +158,7 @@ def test_actions_stay_within_the_bounds_of_a_float64_space() -> None:
     np.testing.assert_allclose(np.max(actions, axis=0), 0.1)
 
 
-def test_actions_live_in_the_spaces_own_bounds() -> None:
+def test_actions_are_within_the_bounds_of_the_space() -> None:
     space = Box(np.array([-3, 0], np.float32), np.array([1, 10], np.float32))
     agent = DDPG(OBS, space, AgentConfig(noise_sigma=50.0), seed=1)
     actions = np.array([agent.act(np.zeros(3, np.float32)) for _ in range(200)])

@@ -1,4 +1,4 @@
-"""RCPO: the penalised reward meets today's multiplier, not the one of the day it was stored."""
+"""RCPO: the penalised reward uses the current multiplier, not that of when it was stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advice.types import Transition
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
 
 
-def test_reward_and_cost_are_stored_apart() -> None:
+def test_reward_and_cost_are_stored_separately() -> None:
     agent = RCPO(OBS, ACT, AgentConfig(hidden_size=4), seed=0)
     agent.multiplier = 7.0
     agent.observe(Transition(np.zeros(3), np.zeros(2), 1.0, 0.2, np.zeros(3), True))
@@ -28,7 +28,7 @@ def test_reward_and_cost_are_stored_apart() -> None:
 
 @pytest.mark.parametrize(("multiplier", "up"), [(0.0, True), (4.0, False), (1.0, True)])
 def test_penalised_target_with_the_current_multiplier(multiplier: float, up: bool) -> None:
-    """y = 1 - λ 0.2 at a terminal step: 1, 0.2 and 0.8, around a critic that says 0.5."""
+    """y = 1 - λ 0.2 at a terminal step: 1, 0.2 and 0.8, around a critic of 0.5."""
     agent = RCPO(OBS, ACT, AgentConfig(hidden_size=4, batch_size=1), seed=0)
     agent.observe(Transition(np.zeros(3), np.zeros(2), 1.0, 0.2, np.zeros(3), True))
     agent.multiplier = multiplier  # after the transition was stored

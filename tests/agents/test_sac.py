@@ -49,7 +49,7 @@ def test_acting_draws_from_the_same_distribution() -> None:
 
 @pytest.mark.parametrize(("log_std", "rises"), [(-4.0, True), (0.0, False)])
 def test_the_temperature_holds_the_entropy(log_std: float, rises: bool) -> None:
-    """Entropy below -1 (a narrow policy) makes randomness dearer, above it cheaper."""
+    """Entropy below -1 (a narrow policy) raises the temperature, above it lowers it."""
     config = AgentConfig(
         hidden_size=8, batch_size=4, sac=SACConfig(0.2, temperature_learning_rate=0.01)
     )

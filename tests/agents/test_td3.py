@@ -1,4 +1,4 @@
-"""TD3: two critics, smoothed targets, a patient actor."""
+"""TD3: two critics, smoothed targets, a delayed actor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make() -> TD3:
     return agent
 
 
-def test_the_lesser_critic_and_the_sum_of_errors_by_hand() -> None:
+def test_the_lower_critic_and_the_sum_of_errors_by_hand() -> None:
     obs, action = jnp.zeros((2, 2)), jnp.zeros((2, 1))
     np.testing.assert_array_equal(least_value(CONSTANT, obs, action), [1, 1])
     target = jnp.array([1.0, 2.0])
@@ -40,7 +40,7 @@ def test_smoothing_is_bounded_twice() -> None:
     assert smoothed.max() == 1.0
 
 
-def test_actor_and_targets_wait_for_every_second_update() -> None:
+def test_actor_and_targets_change_at_every_second_update() -> None:
     agent = make()
 
     def parts() -> list[list[Array]]:
@@ -61,8 +61,8 @@ def test_actor_and_targets_wait_for_every_second_update() -> None:
         before = parts()
         agent.learn()
         moves.append(changed(before))
-    patient, eager = [False, False, True], [True, True, True]
-    assert moves == [patient, eager, patient, eager]
+    critics_only, everything = [False, False, True], [True, True, True]
+    assert moves == [critics_only, everything, critics_only, everything]
 
 
 def test_exploration_is_gaussian_around_the_policy() -> None:
@@ -74,7 +74,7 @@ def test_exploration_is_gaussian_around_the_policy() -> None:
     np.testing.assert_allclose(actions.std(), 0.05, rtol=0.1)
 
 
-def test_candidates_are_rated_by_the_lesser_critic() -> None:
+def test_candidates_are_rated_by_the_lower_critic() -> None:
     agent = make()
     obs, actions = np.array([0.3, -0.2], np.float32), np.linspace(-1, 1, 5)[:, None]
     expected = least_value(

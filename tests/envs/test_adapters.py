@@ -1,4 +1,4 @@
-"""Safety Gymnasium's six values in our five, tried on a small environment of the same shape."""
+"""Safety Gymnasium's six values as five, on a small environment with the same interface."""
 
 from __future__ import annotations
 

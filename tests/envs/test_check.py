@@ -1,4 +1,4 @@
-"""check-env on good environments and on every kind of bad one."""
+"""check-env on correct environments and on each kind of fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advice.envs.make import make_from_name
 
 
 class Corridor(gymnasium.Env):
-    """Walk along a line; beyond the end is a violation. Faults can be switched on."""
+    """Moves along a line; beyond its end is a violation. ``fault`` adds one fault."""
 
     def __init__(self, fault: str = "", length: int = 8):
         self.fault, self.length = fault, length
@@ -43,7 +43,7 @@ class Corridor(gymnasium.Env):
 
     def step(self, action):
         if self.fault == "crash" and self.steps == 5:
-            raise RuntimeError("out of sensors")
+            raise RuntimeError("sensor failed")
         self.x += 0.5 * float(np.ravel(action)[0])
         self.steps += 1
         unsafe = {"never": False, "always": True}.get(self.fault, abs(self.x) > 1)
@@ -68,7 +68,7 @@ def levels(fault: str) -> dict[str, check.Finding]:
 
 
 @pytest.mark.parametrize("fault", ["", "violation key", "discrete"])
-def test_a_sound_environment_passes(fault):
+def test_a_correct_environment_passes(fault):
     found = levels(fault)
     assert {finding.level for finding in found.values()} == {"ok"}
     assert set(found) == {"spaces", "API", "cost", "episodes", "observations", "speed", "repeats"}
@@ -121,12 +121,12 @@ def test_a_slow_environment_stops_in_time(monkeypatch):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_our_tasks_pass(task):
+def test_built_in_tasks_pass(task):
     findings = check_env(lambda: make_from_name(task, max_episode_steps=100), episodes=3)
     assert "error" not in {finding.level for finding in findings}
 
 
-def test_names(tmp_path, monkeypatch):
+def test_environments_are_made_from_names(tmp_path, monkeypatch):
     assert make_from_name("randomised-goal", cubes=2).task.cubes == 2
     assert (
         make_from_name("advice/RandomisedGoal-v0", max_episode_steps=9).task.max_episode_steps == 9

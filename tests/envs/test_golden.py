@@ -80,7 +80,7 @@ def test_the_lidar_reads_as_the_original(golden):
         np.testing.assert_allclose(pseudo_lidar(pos, mat, objects), reading, rtol=0, atol=1e-9)
 
 
-def test_the_circle_pays_as_the_original(golden):
+def test_the_circle_reward_is_the_original(golden):
     env = advice.make("randomised-circle", cubes=0)
     env.reset(seed=0)
     for pos, velocity, reward in zip(

@@ -42,7 +42,7 @@ def test_an_object_just_below_the_x_axis_is_seen():
 
 
 @given(objects)
-def test_readings_lie_between_0_and_1_and_far_objects_are_invisible(xy):
+def test_readings_are_between_0_and_1_and_far_objects_read_0(xy):
     reading = pseudo_lidar(HERE, UPRIGHT, xy)
     assert reading.shape == (16,)
     assert ((reading >= 0) & (reading <= 1)).all()

@@ -1,4 +1,4 @@
-"""Placement: no overlaps, always inside, and an error instead of an endless search."""
+"""Placement: no overlaps, all inside the arena, and an error if there is no room."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 @given(st.lists(spots, max_size=8), seeds)
-def test_drawn_discs_stay_apart_and_inside(things, seed):
+def test_random_discs_do_not_overlap_and_are_inside(things, seed):
     places = place(things, 2.0, np.random.default_rng(seed))
     assert places.shape == (len(things), 2)
     for (a, spot_a), (b, spot_b) in itertools.combinations(zip(places, things, strict=True), 2):
@@ -33,22 +33,22 @@ def test_drawn_discs_stay_apart_and_inside(things, seed):
 def test_every_search_ends_in_a_layout_or_a_clear_error(count, keepout, arena, seed):
     rng = np.random.default_rng(seed)
     if math.pi * keepout**2 * count > (2 * arena) ** 2:  # the discs are larger than the arena
-        with pytest.raises(PlacementError, match=f"{count} things.*expected room"):
+        with pytest.raises(PlacementError, match=f"{count} objects.*larger arena"):
             place([Spot(keepout)] * count, arena, rng)
     else:
         with contextlib.suppress(PlacementError):
             assert len(place([Spot(keepout)] * count, arena, rng)) == count
 
 
-def test_impossible_layouts_say_so():
+def test_impossible_layouts_raise():
     rng = np.random.default_rng(0)
     with pytest.raises(PlacementError, match="larger arena"):
         place([Spot(0.6)] * 9, 1.0, rng)
     with pytest.raises(PlacementError, match="larger arena"):
         place([Spot(1.2)], 1.0, rng)
-    with pytest.raises(PlacementError, match="2 things"):
+    with pytest.raises(PlacementError, match="2 objects"):
         place([Spot(0.5, fixed=(0.0, 0.0)), Spot(0.5, ring=(0.1, 0.2))], 1.0, rng)
-    with pytest.raises(PlacementError, match="42 things"):
+    with pytest.raises(PlacementError, match="42 objects"):
         advice.make("randomised-goal", cubes=40, arena=0.8).reset(seed=0)
 
 
@@ -60,7 +60,7 @@ def test_rings_and_fixed_spots():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_start_of_every_task_keeps_its_distances(task):
+def test_no_initial_layout_of_any_task_overlaps(task):
     env = advice.make(task)
     row = TASKS[task]
     keepouts = {
@@ -82,7 +82,7 @@ def test_every_start_of_every_task_keeps_its_distances(task):
         assert env._touched() == 0
 
 
-def test_semi_random_cubes_stand_where_the_table_says():
+def test_semi_random_cubes_are_where_the_table_says():
     env = advice.make("semi-random-goal")
     for seed in range(3):
         env.reset(seed=seed)
@@ -90,7 +90,7 @@ def test_semi_random_cubes_stand_where_the_table_says():
         assert cubes == {(x, y) for x in (-0.4, 0.4) for y in (-0.75, 0.0, 0.75)}
 
 
-def test_circle_cubes_lie_on_the_way():
+def test_circle_cubes_are_near_the_circumference():
     env = advice.make("randomised-circle")
     for seed in range(20):
         env.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""Pictures: the right things in the right places and colours."""
+"""Rendering: objects at the right pixels and in the right colours."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_top_view_shows_car_cubes_and_goal_where_they_are():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_task_can_be_drawn_from_both_cameras_with_rings(task):
+def test_every_task_renders_from_both_cameras_with_lidar_rings(task):
     frames = []
     for camera, rings in (("top", False), ("top", True), ("chase", True)):
         env = advice.make(
@@ -53,7 +53,7 @@ def test_every_task_can_be_drawn_from_both_cameras_with_rings(task):
     assert all(frame.std() > 5 for frame in frames)
 
 
-def test_two_environments_draw_at_the_same_time():
+def test_two_environments_render_at_the_same_time():
     one = advice.make("randomised-goal", render_mode="rgb_array", render_size=(64, 64))
     other = advice.make("randomised-circle", render_mode="rgb_array", render_size=(96, 96))
     one.reset(seed=0)
@@ -67,13 +67,13 @@ def test_two_environments_draw_at_the_same_time():
     one.close()
 
 
-def test_without_render_mode_nothing_is_drawn():
+def test_without_render_mode_render_returns_none():
     env = advice.make("randomised-goal")
     env.reset(seed=0)
     assert env.render() is None
 
 
-def test_a_machine_that_cannot_draw_says_what_to_install(monkeypatch):
+def test_without_opengl_the_error_says_what_to_install(monkeypatch):
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
@@ -86,7 +86,7 @@ def test_a_machine_that_cannot_draw_says_what_to_install(monkeypatch):
         _gl_context(64, 64)
 
 
-def test_without_a_display_human_mode_says_so_and_goes_on(monkeypatch, capsys):
+def test_without_a_display_human_mode_prints_a_message_and_continues(monkeypatch, capsys):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")

@@ -1,4 +1,4 @@
-"""Same seed, same episode; a saved state continues bit for bit."""
+"""The same seed gives the same episode; a restored state continues exactly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(digest.hexdigest())
 
 
 @pytest.mark.parametrize("task", ["randomised-button", "randomised-circle"])
-def test_same_seed_same_episode_in_fresh_processes(task):
+def test_same_seed_same_episode_in_new_processes(task):
     command = [sys.executable, "-c", EPISODE, task]
     runs = [
         subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)
@@ -53,7 +53,7 @@ def follow(env: gymnasium.Env, steps: int) -> list:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_saved_state_continues_bit_for_bit_elsewhere(task):
+def test_a_saved_state_continues_exactly_in_another_environment(task):
     env = advice.make(task, max_episode_steps=40)
     env.reset(seed=11)
     follow(env, 25)

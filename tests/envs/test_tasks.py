@@ -1,4 +1,4 @@
-"""The tasks as a learner meets them: spaces, rewards, endings, options, errors."""
+"""The tasks: spaces, rewards, endings, options, errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def drive(env, steps: int, action=AHEAD):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_gymnasium_has_no_complaints(task):
+def test_gymnasiums_checker_passes(task):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(advice.make(task, render_mode="rgb_array"))
@@ -124,7 +124,7 @@ def test_the_right_button_has_its_own_lidar():
     assert not np.array_equal(target, buttons)
 
 
-def test_hazards_cost_and_end_nothing():
+def test_hazards_cost_and_do_not_end_the_episode():
     env = advice.make("constrained-randomised-goal", hazards=1)
     layout = {"car": (0, 0, 0), "hazards": (0.5, 0), "goal": (1.2, 0)}
     env.reset(seed=0, options={"layout": layout})
@@ -156,7 +156,7 @@ def test_circle_success_is_being_inside_when_time_is_up(start, inside):
         assert info["success"] == (truncated and inside)
 
 
-def test_circle_pays_for_speed_along_the_circle():
+def test_circle_rewards_speed_along_the_circle():
     env = advice.make("randomised-circle", cubes=0)
     env.reset(seed=0, options={"layout": {"car": (1.2, 0, np.pi / 2)}})
     _, reward, *_ = drive(env, 10)
@@ -166,7 +166,7 @@ def test_circle_pays_for_speed_along_the_circle():
     assert reward > 0.1
 
 
-def test_time_is_up_after_the_tables_steps():
+def test_the_episode_is_truncated_after_max_episode_steps():
     for task, row in TASKS.items():
         assert row.max_episode_steps == (500 if task == "randomised-circle" else 1000)
     env = advice.make("randomised-goal", max_episode_steps=7)
@@ -209,7 +209,7 @@ def test_actions_beyond_the_bounds_are_clipped():
         (None, "expected"),
     ],
 )
-def test_a_bad_action_is_an_error_and_steps_nothing(action, said):
+def test_a_bad_action_raises_and_does_not_step(action, said):
     env = advice.make("randomised-goal")
     env.reset(seed=0)
     before = env.get_state()["physics"]

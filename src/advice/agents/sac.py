@@ -13,9 +13,8 @@ import numpy as np
 
 from advice.agents import networks as nn
 from advice.agents.agent import Agent
-from advice.agents.ddpg import td_target
 from advice.agents.replay_buffer import Batch
-from advice.agents.td3 import init_critics, least_value, twin_loss
+from advice.agents.td3 import init_critics, least_value, update_critics
 from advice.config import AgentConfig
 from advice.types import Array
 
@@ -71,12 +70,7 @@ def update_sac(state: SACState, batch: Batch, config: AgentConfig) -> SACState:
     next_action, next_log = sample_action(state.actor.network, batch.next_obs, target_key)
     next_value = least_value(state.critics.target, batch.next_obs, next_action)
     next_value = next_value - temperature * next_log
-    target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
-    critics = nn.descend(
-        state.critics,
-        lambda pair: twin_loss(pair, batch.obs, batch.action, target),
-        config.critic_learning_rate,
-    )
+    critics = update_critics(state.critics, batch, next_value, config)
 
     # actor: towards more value and more entropy
     def actor_loss(actor: nn.Network) -> Any:

@@ -51,6 +51,18 @@ def twin_loss(critics: tuple[nn.Network, nn.Network], obs: Any, action: Any, tar
     return jnp.mean(errors[0] ** 2) + jnp.mean(errors[1] ** 2)
 
 
+def update_critics(
+    critics: nn.Learner, batch: Batch, next_value: Any, config: AgentConfig
+) -> nn.Learner:
+    """One step of both critics towards y = r + γ (1 - done) next_value; next_value: (n,)."""
+    target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
+    return nn.descend(
+        critics,
+        lambda pair: twin_loss(pair, batch.obs, batch.action, target),
+        config.critic_learning_rate,
+    )
+
+
 def smoothed_action(key: Any, action: Any, noise: float, limit: float) -> Any:
     """clip(a + clip(N(0, noise²), ±limit), ±1): similar actions get similar targets."""
     drawn = jnp.clip(noise * jax.random.normal(key, action.shape), -limit, limit)
@@ -75,19 +87,10 @@ def update_td3(state: TD3State, batch: Batch, config: AgentConfig) -> TD3State:
     key, clock = nn.next_key(state.clock)
 
     # critics: towards the lower value of the smoothed target policy's action
-    next_action = smoothed_action(
-        key,
-        nn.actor_action(state.actor.target, batch.next_obs),
-        td3.target_noise,
-        td3.target_noise_limit,
-    )
+    next_action = nn.actor_action(state.actor.target, batch.next_obs)
+    next_action = smoothed_action(key, next_action, td3.target_noise, td3.target_noise_limit)
     next_value = least_value(state.critics.target, batch.next_obs, next_action)
-    target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
-    critics = nn.descend(
-        state.critics,
-        lambda pair: twin_loss(pair, batch.obs, batch.action, target),
-        config.critic_learning_rate,
-    )
+    critics = update_critics(state.critics, batch, next_value, config)
 
     # actor: towards actions that the first critic values more, every policy_delay updates
     def actor_loss(actor: nn.Network) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import env_checker
 
 from advice.envs.signals import normalize_step, read_signals
 from advice.types import SettingError
@@ -101,13 +102,11 @@ def _check_api(make_env: Callable[[], gymnasium.Env[Any, Any]], values: int) -> 
             "advice.envs.adapters.adapt_safety_gymnasium(env) returns five values"
         )
         return [Finding("API", "warning", "step() returns 6 values", advice)]
-    from gymnasium.utils.env_checker import check_env as gymnasium_check
-
     env = make_env()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            gymnasium_check(env.unwrapped, skip_render_check=True)
+            env_checker.check_env(env.unwrapped, skip_render_check=True)
     except Exception as error:
         return [Finding("API", "error", _line(error), "fix what Gymnasium's checker names")]
     finally:
@@ -204,13 +203,13 @@ def _check_repeats(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> Finding:
     first, second = make_env(), make_env()
     first.action_space.seed(0)
     one, other = first.reset(seed=0), second.reset(seed=0)
-    steps, over, same = 0, False, _equal(one[0], other[0])
+    steps, over, same = 0, False, env_checker.data_equivalence(one[0], other[0], exact=True)
     while same and not over and steps < REPEATED_STEPS:
         action = first.action_space.sample()
         results: list[tuple[Any, ...]] = [first.step(action), second.step(action)]
         steps += 1
         # All but info: observation, reward, perhaps cost, terminated, truncated.
-        same = all(_equal(a, b) for a, b in zip(results[0][:-1], results[1][:-1], strict=True))
+        same = env_checker.data_equivalence(results[0][:-1], results[1][:-1], exact=True)
         over = bool(results[0][-3] or results[0][-2])
     first.close()
     second.close()
@@ -218,12 +217,6 @@ def _check_repeats(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> Finding:
         return Finding("repeats", "ok", f"same seed, same {steps} steps")
     advice = "draw all random numbers from self.np_random, seeded in reset(seed=...)"
     return Finding("repeats", "warning", f"same seed differs at step {steps}", advice)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    return bool(np.array_equal(np.asarray(one), np.asarray(other)))
 
 
 def _finite(observation: Any) -> bool:

@@ -114,13 +114,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         terminated = violation or (success and not self._circle)
         if self.render_mode == "human":
             self.render()
-        return (
-            self._observation.copy(),
-            reward,
-            terminated,
-            truncated,
-            _info(cost, violation, success),
-        )
+        info = _info(cost, violation, success)
+        return self._observation.copy(), reward, terminated, truncated, info
 
     def render(self) -> Any:
         """A frame (height, width, 3) in mode ``rgb_array``; a window in mode ``human``."""
@@ -230,9 +225,9 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self._button_geoms = [self.model.geom(f"buttons{i}").id for i in range(self.task.buttons)]
 
     def _make_spaces(self) -> None:
-        bins, kinds = self.task.lidar_bins, self.task.observed
-        self._kinds = len(kinds)
-        high = np.ones(bins * len(kinds), dtype=np.float32)
+        kinds, bins = len(self.task.observed), self.task.lidar_bins
+        self._lidar_settings = kinds, bins, self.task.lidar_range
+        high = np.ones(bins * kinds, dtype=np.float32)
         low = np.zeros_like(high)
         if self._observe_velocity:
             low, high = np.append(low, -_VELOCITY_BOUND), np.append(high, _VELOCITY_BOUND)
@@ -320,15 +315,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         mujoco.mj_collision(self.model, self.data)
 
     def _observe(self) -> Array:
-        task = self.task
-        seen = lidars(
-            self._car_pos,
-            self._car_mat,
-            self._seen,
-            self._kinds,
-            task.lidar_bins,
-            task.lidar_range,
-        )
+        seen = lidars(self._car_pos, self._car_mat, self._seen, *self._lidar_settings)
         if self._observe_velocity:
             linear, mat = self._car_qvel[:3], self._car_mat
             velocity = (-mat[:, 1] @ linear, mat[:, 0] @ linear, self._car_qvel[5])
