@@ -51,7 +51,7 @@ def test_the_official_library_opens_our_files(path):
         np.testing.assert_array_equal(theirs[name], array)
 
 
-def test_foreign_kinds_versions_and_files(path, tmp_path):
+def test_other_kinds_versions_and_files_raise(path, tmp_path):
     with pytest.raises(BrokenFileError, match="expected an advice agent, found 'shield'"):
         read_arrays(path, "agent", 1)
     with pytest.raises(BrokenFileError, match="expected version 2 of the format, found 1"):
@@ -75,7 +75,7 @@ def test_every_cut_and_every_flipped_byte_is_noticed(path):
 
 
 def signed(entries: dict, body: bytes, document: str = "{}") -> bytes:
-    """A file with an honest digest over whatever it claims."""
+    """A file with a valid digest over any header."""
     from hashlib import sha256
 
     from advice.files import _DIGEST_PLACE, _header
@@ -89,7 +89,7 @@ def entry(shape, begin, end, dtype="F32"):
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
-LIES = {
+INCONSISTENT = {
     "more than is there": ({"a": entry([10**12], 0, 4 * 10**12)}, bytes(8)),
     "the same bytes many times": ({f"a{i}": entry([2], 0, 8) for i in range(9)}, bytes(8)),
     "less than is there": ({"a": entry([1], 0, 4)}, bytes(8)),
@@ -108,15 +108,15 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_honestly_signed_lies_are_refused(path, lie):
-    path.write_bytes(signed(*LIES[lie]))
+@pytest.mark.parametrize("case", INCONSISTENT)
+def test_an_inconsistent_header_with_a_valid_digest_raises(path, case):
+    path.write_bytes(signed(*INCONSISTENT[case]))
     with pytest.raises(BrokenFileError, match="inconsistent"):
         read_arrays(path, "shield", 1)
 
 
 @pytest.mark.parametrize("document", ["[]", "3", "not json", "[" * 100_000])
-def test_documents_that_are_none(path, document):
+def test_invalid_documents_raise(path, document):
     path.write_bytes(signed({}, b"", document))
     with pytest.raises(BrokenFileError):
         read_arrays(path, "shield", 1)
@@ -132,7 +132,7 @@ def test_a_huge_sparse_file_is_refused_without_reading_it(path):
         read_arrays(path, "shield", 1)
 
 
-def test_writing_replaces_whole_files_or_nothing(path):
+def test_a_failed_write_leaves_the_old_file(path):
     before = path.read_bytes()
     with pytest.raises(TypeError, match="cannot store dtype complex128"):
         write_arrays(path, {"a": np.zeros(2, complex)}, {}, "shield", 1)

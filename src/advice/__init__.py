@@ -1,4 +1,4 @@
-"""ADVICE: let an agent crash for a while, learn what a crash looks like, then stand in between.
+"""ADVICE: a shield that learns from recorded violations and then guards every action.
 
 Importing this package registers the tasks with Gymnasium (where it is installed) and nothing
 heavier: MuJoCo, JAX and SciPy are loaded when they are first needed.

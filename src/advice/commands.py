@@ -228,6 +228,7 @@ def bench(
     from advice.runs.grid import cells_of, check_shields, read_grid, status_of, write_grid
     from advice.runs.loop import refuse_other_settings
     from advice.runs.methods import find_method
+    from advice.runs.plan import plan
     from advice.runs.records import RunFolder
 
     if status is not None:
@@ -254,7 +255,12 @@ def bench(
         find_method(name)
     check_shields(cells)
     if dry_run:
-        return show_plan(cells, parallel, only_missing)
+        say("measuring the speed of this machine ...")
+        estimate = plan(cells, parallel, only_missing)
+        rows = [(cell.name, str(cell.config.episodes), state) for cell, state in estimate.cells]
+        print_table(("run", "episodes", "state"), rows)
+        say(str(estimate))
+        return 0
     with RunFolder(out).locked():
         for cell in cells:
             if only_missing:
@@ -278,20 +284,6 @@ def bench(
     for cell in outcome.failed:
         say(f"failed: {cell.name}: {status_of(cell).reason or 'see its log.txt'}")
     return 1 if outcome.failed else 0
-
-
-def show_plan(cells: Sequence[Any], parallel: int, only_missing: bool) -> int:
-    """Print what a grid would run and what it would take."""
-    from advice.runs.plan import plan
-
-    say("measuring the speed of this machine ...")
-    estimate = plan(cells, parallel, only_missing)
-    print_table(
-        ("run", "episodes", "state"),
-        [(cell.name, str(cell.config.episodes), status) for cell, status in estimate.cells],
-    )
-    say(str(estimate))
-    return 0
 
 
 def demo(

@@ -18,9 +18,9 @@ _STEP = (0, 1e3)  # a learning rate
 
 
 def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
-    """Refuse settings that make no sense, naming what was expected and what was found.
+    """Raise SettingError for an invalid value; the message says what was expected and found.
 
-    ``limits`` are from and up to; other numbers lie in 1..infinity if whole, in 0..infinity if not.
+    ``limits`` are inclusive. Without one, an integer is at least 1 and a float at least 0.
     """
     for spec in dataclasses.fields(config):
         name, value, default = spec.name, getattr(config, spec.name), spec.default
@@ -81,10 +81,10 @@ class AutoencoderConfig:
 
 @dataclass(frozen=True)
 class ShieldConfig(AutoencoderConfig):
-    """The ADVICE shield. Defaults are the paper's, or the reading that the docs argue for."""
+    """The ADVICE shield. Defaults are the paper's, or the choice that the docs explain."""
 
     construction_episodes: int = 1000
-    """Unshielded episodes (E) that are watched before the shield is fitted."""
+    """Unshielded episodes (E) before the shield is fitted."""
     k: int = 4
     """Safe neighbours (K) an action needs at first."""
     k_max: int = 5
@@ -98,7 +98,7 @@ class ShieldConfig(AutoencoderConfig):
     fallback: Fallback = "proposed"
     """What to do when no candidate is safe: execute the proposal, or the least risky action."""
     intervention_penalty: float = 0.0
-    """If above 0, the agent also learns (s, vetoed action, -penalty, s)."""
+    """If above 0, the agent also learns (s, rejected action, -penalty, s)."""
     candidates_per_dimension: int = 11
     """Values per action dimension of the candidate grid."""
     candidate_budget: int = 1024
@@ -106,9 +106,9 @@ class ShieldConfig(AutoencoderConfig):
     capacity_per_class: int = 50_000
     """Features kept per class; when full, a fair random sample of all seen is kept."""
     unsafe_per_episode: int = 10
-    """At most this many unsafe features from one episode, so one long crash drowns nothing."""
+    """At most this many unsafe features from one episode, so that no episode dominates."""
     keep_learning: bool = False
-    """After arming, go on adding newly labelled features as neighbours (without a refit)."""
+    """After arming, add newly labelled features as neighbours (without a refit)."""
     observation_power: int = 1
     """Observations with bounds of 0 or more, as a share of their range, enter the encoder raised
     to this power. Above 1 it spreads out high readings, such as those of near things in a lidar."""
@@ -165,12 +165,12 @@ class MultiplierConfig:
 
 @dataclass(frozen=True)
 class CSCConfig:
-    """The conservative safety critic and its veto (csc)."""
+    """The conservative safety critic and its shield (csc)."""
 
     threshold: float = 0.2
     """An action may be executed up to this estimated probability of failure."""
     draws: int = 100
-    """Noisy actions to try before the least dangerous one is taken."""
+    """Noisy actions to try before the one with the lowest estimate is taken."""
     draw_noise: float = 0.2
     """Standard deviation of the draws around the policy's action (which spans -1 to 1)."""
     conservative_weight: float = 0.5
@@ -251,7 +251,7 @@ class AgentConfig:
     noise_dt: float = 0.01
     """Ornstein-Uhlenbeck time step."""
     noise_reset: bool = True
-    """Start the noise anew each episode; the authors' release never does."""
+    """Reset the noise at each episode; the authors' release never does."""
     lagrangian: MultiplierConfig = MultiplierConfig()
     """The price of cost in ddpg-lag."""
     rcpo: MultiplierConfig = MultiplierConfig(initial=0.0, learning_rate=1e-3)
@@ -306,11 +306,11 @@ class TrainConfig:
     method: str = "advice"
     """A method of `advice methods`, or agent+shield such as ddpg+advice."""
     seed: int = 0
-    """Everything random follows from this number."""
+    """Seed of all random numbers."""
     episodes: int = 2000
     """Episodes to train."""
     stop_after_violations: int | None = None
-    """Safety budget: end the run, saved and complete, when it has had this many violations."""
+    """Violation budget: end the run, saved and complete, after this many violations."""
     shield_from: str | None = None
     """Start with a fitted shield, armed at once: a run's folder or a shield file."""
     study: str = ""

@@ -1,4 +1,4 @@
-"""What a person sees while something long runs: live on a terminal, plain lines elsewhere."""
+"""Progress of long commands: live on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ class GridDisplay:
         self._last = time.monotonic()
         statuses = [status_of(cell) for cell in self._cells]
         if self._console.is_terminal:
-            room = max(5, self._console.height - 6)
-            self._live.update(grid_table(statuses, self._parallel, room), refresh=True)
+            rows = max(5, self._console.height - 6)
+            self._live.update(grid_table(statuses, self._parallel, rows), refresh=True)
             return
         for status in statuses:
             if self._known.get(status.cell.name, "queued") != status.state:
@@ -136,13 +136,13 @@ class GridDisplay:
             self._console.print(line, soft_wrap=True, markup=False)
 
 
-def grid_table(statuses: Sequence[Status], parallel: int, room: int) -> Table:
-    """The cells worth seeing (running and failed first), with the whole grid in the caption."""
+def grid_table(statuses: Sequence[Status], parallel: int, rows: int) -> Table:
+    """The cells, running and failed ones first,, with the whole grid in the caption."""
     order = {"running": 0, "failed": 1, "stopped": 2, "queued": 3, "done": 4}
     table = Table("cell", "state", "episode", "steps/s", "", box=None, pad_edge=False)
     table.caption = grid_line(statuses, parallel)
     table.caption_justify = "left"
-    shown = sorted(statuses, key=lambda status: order[status.state])[:room]
+    shown = sorted(statuses, key=lambda status: order[status.state])[:rows]
     styles = {"running": "green", "failed": "red", "done": "dim"}
     for status in shown:
         table.add_row(

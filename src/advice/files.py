@@ -1,4 +1,4 @@
-"""Arrays and a little JSON in one file that cannot lie: safetensors layout, SHA-256, atomic writes.
+"""Arrays and a JSON document in one checked file: safetensors layout, SHA-256, atomic writes.
 
 The layout is the public safetensors one (8-byte header length, JSON header, raw bytes), so other
 tools can open the files; reading and writing need NumPy alone. Our own metadata sits in the
@@ -41,7 +41,7 @@ def write_arrays(
     kind: str,
     version: int,
 ) -> None:
-    """Write ``arrays`` and the JSON ``document`` so that the file is whole or not there at all."""
+    """Write ``arrays`` and the JSON ``document`` atomically."""
     path = Path(path)
     entries: dict[str, Any] = {}
     blobs: list[bytes] = []
@@ -72,8 +72,8 @@ def read_arrays(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Read what :func:`write_arrays` wrote, or raise :class:`BrokenFileError` saying why not.
 
-    Nothing is believed before it is checked: the header's length against the file's size, the
-    header against the bytes that follow, and the digest over both, before any array is made.
+    Checks the header's length against the file's size, the header against the bytes that follow,
+    and the digest over both, before it creates any array.
     """
     path = Path(path)
     if not path.is_file():
@@ -86,7 +86,7 @@ def read_arrays(
 
 
 def write_atomically(path: Path, parts: list[bytes]) -> None:
-    """Write a temporary neighbour, flush it, rename: readers see the old file or the new."""
+    """Write a temporary file beside it, flush, rename: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

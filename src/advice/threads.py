@@ -1,7 +1,7 @@
-"""One thread a process: runs repeat exactly, and two runs use two cores well.
+"""One thread per process, so that runs repeat exactly and two runs use two cores.
 
 The libraries read these settings when they are loaded, so a command or script that needs them
-starts itself anew with the environment set. A user who set a variable keeps the value.
+restarts itself with the environment set. A user who set a variable keeps the value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def one_thread(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def restart_with_one_thread() -> None:
-    """Start this very command again with one thread per library, unless that is settled."""
+    """Restart this command with one thread per library, unless that is set already."""
     wanted = one_thread(os.environ)
     if wanted != dict(os.environ):
         os.execve(sys.executable, sys.orig_argv, wanted)

@@ -1,4 +1,4 @@
-"""The words every room shares: what happened, what was decided, what can go wrong."""
+"""Types that all folders share: outcomes, verdicts, records and errors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 
 RateActions: TypeAlias = Callable[[Array, Array], Array]
-"""The agent's opinion: ``rate_actions(obs, actions) -> values``, one value per row of actions."""
+"""The agent's critic: ``rate_actions(obs, actions) -> values``, one value per row of actions."""
 
 
 class Outcome(enum.IntEnum):
-    """What one step turned out to be, by the paper's labelling rule."""
+    """The label of one step."""
 
     UNSAFE = 0
     SAFE = 1
@@ -30,11 +30,11 @@ class Verdict(NamedTuple):
     action: Any
     """What to execute: the proposal itself, bit for bit, or its replacement."""
     intervened: bool = False
-    """True if the proposal was judged unsafe and another action took its place."""
+    """True if the proposal is unsafe and another action replaces it."""
     safe_neighbours: int = 0
     """How many of the proposal's K_max nearest neighbours are safe."""
     no_safe_action: bool = False
-    """True if the proposal was judged unsafe and no candidate was judged safe either."""
+    """True if the proposal is unsafe and no candidate is safe either."""
     candidates: int = 0
     """How many alternatives were examined."""
     neighbours: Array | None = None
@@ -72,15 +72,15 @@ class EpisodeRecord(NamedTuple):
 
 
 class AdviceError(Exception):
-    """Something the user can mend; the message says what was expected and what was found."""
+    """An error that the user can fix; the message says what was expected and what was found."""
 
 
 class SettingError(AdviceError, ValueError):
-    """A setting has an unknown name or a senseless value."""
+    """A setting has an unknown name or an invalid value."""
 
 
 class NotFittedError(AdviceError, RuntimeError):
-    """The shield was asked to guard before it had been fitted."""
+    """``guard`` was called before ``fit``."""
 
 
 class OneClassError(AdviceError, ValueError):
@@ -92,11 +92,11 @@ class SpaceMismatchError(AdviceError, ValueError):
 
 
 class BudgetSpentError(AdviceError, RuntimeError):
-    """The violations that training was allowed are used up; what was learnt is saved."""
+    """The violation budget is used up; the shield is saved."""
 
 
 class BrokenFileError(AdviceError, ValueError):
-    """A file is truncated, edited, foreign or of a version this release cannot read."""
+    """A file is truncated, edited, of another kind or of an unknown version."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
