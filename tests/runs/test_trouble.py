@@ -1,4 +1,4 @@
-"""What goes wrong in a user's environment, folder or settings, and what is left then."""
+"""Errors in environments, folders and settings: the message, and the state of the run then."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Trouble(Corridor):
             if self.kind == "cost":
                 info["cost"] = np.nan
             if self.kind == "raises":
-                raise ZeroDivisionError("the wheel came off")
+                raise ZeroDivisionError("division in the simulator")
         return obs, reward, terminated, truncated, info
 
 
@@ -109,10 +109,10 @@ def on(task: type, method: str = "ddpg", **settings: Any) -> TrainConfig:
     [
         (BadReset, r"episode 4, step 0: the observation has 1 non-finite"),
         (BadCost, r"episode 4, step 1: the cost is nan"),
-        (Raises, r"episode 4, step 1: the environment raised ZeroDivisionError: the wheel came"),
+        (Raises, r"episode 4, step 1: the environment raised ZeroDivisionError: division in"),
     ],
 )
-def test_trouble_names_its_place_and_what_was_learnt_can_be_used(
+def test_an_environment_error_names_the_step_and_earlier_learning_is_usable(
     task: type, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RunError, match=message):
@@ -123,7 +123,7 @@ def test_trouble_names_its_place_and_what_was_learnt_can_be_used(
     assert not folder.done_file.exists()
 
 
-def test_a_kill_before_the_last_files_are_written_is_made_good(
+def test_a_run_killed_before_its_last_files_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small("ddpg", episodes=3)
@@ -158,7 +158,7 @@ def test_the_records_say_when_other_code_went_on(
     assert (resumed["after_episode"], resumed["commit"]) == (4, "newer")
 
 
-def test_somebody_elses_repository_is_not_our_commit(
+def test_the_commit_is_of_our_repository_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def git(*words: str) -> None:
@@ -209,7 +209,7 @@ def test_a_step_of_six_values_is_taken_and_one_of_four_is_named(tmp_path: Path) 
         train(on(FourValues), tmp_path / "four")
 
 
-def test_networks_that_diverge_are_not_the_environments_fault(tmp_path: Path) -> None:
+def test_diverged_networks_raise_and_keep_the_last_checkpoint(tmp_path: Path) -> None:
     config = on(Corridor, episodes=200)
     agent = dataclasses.replace(config.agent, critic_learning_rate=1e3, actor_learning_rate=1e3)
 
@@ -269,28 +269,28 @@ def test_files_that_no_run_wrote_are_never_deleted(tmp_path: Path) -> None:
     assert (tmp_path / "log.txt").exists()
 
 
-def test_overwriting_waits_for_the_lender(tmp_path: Path) -> None:
+def test_a_missing_shield_source_leaves_the_old_run_unchanged(tmp_path: Path) -> None:
     train(small(episodes=10), tmp_path)
-    borrowing = dataclasses.replace(small(episodes=10), shield_from=str(tmp_path / "typo"))
+    config = dataclasses.replace(small(episodes=10), shield_from=str(tmp_path / "typo"))
     with pytest.raises(AdviceError, match="no shield can be taken from"):
-        train(borrowing, tmp_path, overwrite=True)
+        train(config, tmp_path, overwrite=True)
     assert len(RunFolder(tmp_path).read_episodes()) == 10
     with pytest.raises(AdviceError):
-        train(borrowing, tmp_path / "new")
+        train(config, tmp_path / "new")
     train(small(episodes=1), tmp_path / "new")  # nothing of the mistaken command is left there
 
 
-def test_lenders_of_another_kind_are_refused(tmp_path: Path) -> None:
+def test_shield_sources_of_another_kind_raise(tmp_path: Path) -> None:
     train(small(episodes=10), tmp_path / "advice")
     train(small("tabular", episodes=3), tmp_path / "tabular")
-    for method, lender in (("tabular", "advice"), ("advice", "tabular"), ("csc", "advice")):
-        borrower = dataclasses.replace(small(method), shield_from=str(tmp_path / lender))
+    for method, source in (("tabular", "advice"), ("advice", "tabular"), ("csc", "advice")):
+        config = dataclasses.replace(small(method), shield_from=str(tmp_path / source))
         with pytest.raises(AdviceError, match="expected a shield of the kind"):
-            train(borrower, tmp_path / f"{method}-{lender}")
+            train(config, tmp_path / f"{method}-{source}")
     fixed = small(episodes=2)
     shield = dataclasses.replace(fixed.shield, k=5, k_rule="fixed")
-    lender = str(tmp_path / "advice")
-    train(dataclasses.replace(fixed, shield=shield, shield_from=lender), tmp_path / "fixed")
+    source = str(tmp_path / "advice")
+    train(dataclasses.replace(fixed, shield=shield, shield_from=source), tmp_path / "fixed")
     assert {record.k for record in RunFolder(tmp_path / "fixed").read_episodes()} == {5}
 
 
@@ -320,8 +320,8 @@ def test_a_kill_while_fitting_loses_nothing(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.parametrize("rubbish", [b"\0" * 100 + b"\n", b"xx,yy\n", b"\xff\n", b"15,2"])
-def test_rubbish_after_the_last_checkpoint_is_cut_off(tmp_path: Path, rubbish: bytes) -> None:
+@pytest.mark.parametrize("extra", [b"\0" * 100 + b"\n", b"xx,yy\n", b"\xff\n", b"15,2"])
+def test_invalid_bytes_after_the_last_checkpoint_is_cut_off(tmp_path: Path, extra: bytes) -> None:
     class Stops(Listener):
         def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
             if record.episode == 5:
@@ -330,7 +330,7 @@ def test_rubbish_after_the_last_checkpoint_is_cut_off(tmp_path: Path, rubbish: b
     with pytest.raises(RuntimeError, match="power cut"):
         train(small(), tmp_path / "cut", Stops(), checkpoint_seconds=0)
     file = RunFolder(tmp_path / "cut").episodes_file
-    file.write_bytes(file.read_bytes() + rubbish)
+    file.write_bytes(file.read_bytes() + extra)
     train(small(), tmp_path / "cut")
     train(small(), tmp_path / "whole")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
@@ -372,7 +372,7 @@ def test_a_complete_run_whose_mark_is_lost_is_marked_again(tmp_path: Path) -> No
         (EnvConfig, {"max_episode_steps": "10"}),
     ],
 )
-def test_senseless_settings_are_refused(kind: type, setting: dict[str, Any]) -> None:
+def test_invalid_settings_raise(kind: type, setting: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(setting))):
         kind(**setting)
 

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import env_checker
 
-from advice.envs.signals import normalize_step, read_signals
+from advice.envs.rollout import rollout
 from advice.types import SettingError
 
 SECONDS = 30.0
@@ -64,7 +64,7 @@ def check_env(
         return [Finding("first step", "error", f"step() returns {values} values", advice)]
     findings = [_check_spaces(env), *_check_api(make_env, values)]
     try:
-        steps, reset_ms = _random_steps(make_env, episodes, max_steps)
+        steps, reset_ms = _random_steps(make_env, episodes, max_steps, values)
         findings += [
             _check_cost(steps),
             _check_ends(steps),
@@ -118,7 +118,7 @@ def _check_api(make_env: Callable[[], gymnasium.Env[Any, Any]], values: int) -> 
 
 
 def _random_steps(
-    make_env: Callable[[], gymnasium.Env[Any, Any]], episodes: int, max_steps: int
+    make_env: Callable[[], gymnasium.Env[Any, Any]], episodes: int, max_steps: int, values: int
 ) -> tuple[list[Step], float]:
     """The steps of random actions within the limits, and the median time of a reset in ms."""
     env = make_env()
@@ -126,26 +126,31 @@ def _random_steps(
     deadline = time.perf_counter() + SECONDS
     steps: list[Step] = []
     resets = []
+    began = 0.0
+
+    def choose(_: Any) -> Any:
+        nonlocal began
+        action = env.action_space.sample()
+        began = time.perf_counter()
+        return action
+
     for episode in range(episodes):
-        start = time.perf_counter()
+        began = time.perf_counter()
         observation, _ = env.reset(seed=episode)
-        resets.append(time.perf_counter() - start)
-        over = False
-        while not over and len(steps) < max_steps and time.perf_counter() < deadline:
-            action = env.action_space.sample()
-            start = time.perf_counter()
-            values: tuple[Any, ...] = env.step(action)
-            seconds = time.perf_counter() - start
-            observation, _, terminated, truncated, info = normalize_step(values)
-            over = bool(terminated or truncated)
-            source = next((f'info["{key}"]' for key in ("cost", "violation") if key in info), None)
-            if len(values) == 6:
-                source = "6-value step"
-            unsafe = source is not None and read_signals(info, terminated).unsafe
-            finite = _finite(observation)
-            inside = not finite or observation in env.observation_space
-            steps.append(Step(episode, over, source, unsafe, finite, inside, seconds))
-        if not over:
+        resets.append(time.perf_counter() - began)
+        ended = False
+        for step in rollout(env, observation, choose, max_steps - len(steps)):
+            now = time.perf_counter()
+            keys = [key for key in ("cost", "violation") if key in step.info]
+            source = f'info["{keys[0]}"]' if keys else None
+            source = "6-value step" if values == 6 else source
+            unsafe = source is not None and step.signals.unsafe
+            finite, ended = _finite(step.obs), step.ended
+            inside = not finite or step.obs in env.observation_space
+            steps.append(Step(episode, ended, source, unsafe, finite, inside, now - began))
+            if now >= deadline:
+                break
+        if not ended:
             break
     env.close()
     return steps, 1000.0 * float(np.median(resets))
@@ -202,15 +207,18 @@ def _check_repeats(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> Finding:
     """Two new environments with the same seed and actions give the same episode."""
     first, second = make_env(), make_env()
     first.action_space.seed(0)
-    one, other = first.reset(seed=0), second.reset(seed=0)
-    steps, over, same = 0, False, env_checker.data_equivalence(one[0], other[0], exact=True)
-    while same and not over and steps < REPEATED_STEPS:
-        action = first.action_space.sample()
-        results: list[tuple[Any, ...]] = [first.step(action), second.step(action)]
-        steps += 1
-        # All but info: observation, reward, perhaps cost, terminated, truncated.
-        same = env_checker.data_equivalence(results[0][:-1], results[1][:-1], exact=True)
-        over = bool(results[0][-3] or results[0][-2])
+    one, other = (env.reset(seed=0)[0] for env in (first, second))
+    actions: list[Any] = []
+    drawn = rollout(first, one, lambda _: actions[-1], REPEATED_STEPS)
+    repeated = rollout(second, other, lambda _: actions[-1], REPEATED_STEPS)
+    same, ended = env_checker.data_equivalence(one, other, exact=True), False
+    while same and not ended and len(actions) < REPEATED_STEPS:
+        actions.append(first.action_space.sample())
+        a, b = next(drawn), next(repeated)
+        ours, theirs = ((*x[:4], *x.signals) for x in (a, b))
+        same = env_checker.data_equivalence(ours, theirs, exact=True)
+        ended = a.ended
+    steps = len(actions)
     first.close()
     second.close()
     if same:

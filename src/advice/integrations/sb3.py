@@ -1,4 +1,4 @@
-"""A shield around a Stable-Baselines3 model: ``model = shield(model)``, then learn as ever."""
+"""A shield around a Stable-Baselines3 model: ``model = shield(model)``, then learn as before."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shield(
     """Put a shield between an SB3 model and its environments; returns the same model.
 
     DDPG, TD3, SAC and DQN: the critic rates the candidates, the replay buffer holds the executed
-    actions and, with ``config.intervention_penalty``, the vetoed ones too. PPO and A2C: the safe
+    actions and, with ``config.intervention_penalty``, the replaced ones too. PPO and A2C: the safe
     action nearest to the proposal is executed; where the shield intervened the rollout holds the
     executed action with its own log-probability, or the proposal if ``on_policy_learns`` says so.
 
@@ -112,7 +112,7 @@ class ShieldedModel(BaseAlgorithm):
         self, replay_buffer: Any, buffer_action: Array, new_obs: Any, reward: Any, dones: Any,
         infos: list[dict[str, Any]],
     ) -> None:  # fmt: skip
-        """Off-policy: store what was executed, then the vetoed proposals with their penalty."""
+        """Off-policy: store what was executed, then the replaced proposals with their penalty."""
         executed = buffer_action.copy()
         for i, info in enumerate(infos):
             if info["shield"]["intervened"]:
@@ -127,8 +127,7 @@ class ShieldedModel(BaseAlgorithm):
 class GuardedVecEnv(VecEnvWrapper):
     """Guards the actions of all environments and tells ``infos[i]["shield"]`` about it.
 
-    The shield sees what a VecNormalize is told, not what it says: there the meaning of an
-    observation does not drift.
+    The shield sees observations before a VecNormalize changes them, so that their scale stays.
     """
 
     def __init__(self, venv: VecEnv, session: ShieldSession) -> None:
@@ -151,14 +150,14 @@ class GuardedVecEnv(VecEnvWrapper):
         self.venv.step_async(np.stack([verdict.action for verdict in verdicts]))
 
     def step_wait(self) -> Any:
-        told, (obs, rewards, dones, infos) = self._step_both()
-        self._record(*told)
+        raw, (obs, rewards, dones, infos) = self._step_both()
+        self._record(*raw)
         for info, said in zip(infos, self._said, strict=True):
             info["shield"] = said
         return obs, rewards, dones, infos
 
     def _step_both(self) -> tuple[Any, Any]:
-        """The step as a VecNormalize is told it and as the agent is; without one, the same."""
+        """The step before VecNormalize and after it; without one, the same."""
         if self._normalised is None:
             said = self.venv.step_wait()
             return said, said
@@ -169,7 +168,7 @@ class GuardedVecEnv(VecEnvWrapper):
             said = self.venv.step_wait()
         finally:
             self._normalised.venv = listener.venv
-        return listener.told, said
+        return listener.raw, said
 
     def _record(self, obs: Any, rewards: Any, dones: Any, infos: Any) -> None:
         self._obs = _rows(obs, self.num_envs)
@@ -189,7 +188,7 @@ class GuardedVecEnv(VecEnvWrapper):
 
 
 class _Listener:
-    """Stands beneath a VecNormalize for one step and keeps what it is told."""
+    """Takes the place of the environment below a VecNormalize for one step and keeps its result."""
 
     def __init__(self, venv: VecEnv) -> None:
         self.venv = venv
@@ -199,12 +198,12 @@ class _Listener:
 
     def step_wait(self) -> Any:
         obs, rewards, dones, infos = self.venv.step_wait()
-        self.told = obs, rewards, dones, [dict(info) for info in infos]
+        self.raw = obs, rewards, dones, [dict(info) for info in infos]
         return obs, rewards, dones, infos
 
 
 class _ShieldCallback(BaseCallback):
-    """Logs the shield's counts, ends training with the budget, mends on-policy rollouts."""
+    """Logs the shield's counts, stops at the violation budget, corrects on-policy rollouts."""
 
     def _on_rollout_start(self) -> None:
         self._step = 0
@@ -275,7 +274,7 @@ def _critic_of(model: Any) -> RateActions | None:
         )
         with torch.no_grad():
             seen = prepared(obs, len(actions))
-            if isinstance(model, SAC):  # believes the most sceptical of its critics
+            if isinstance(model, SAC):  # the lowest of its critics, as SAC itself uses
                 values = torch.cat(model.critic(seen, scaled), dim=1).min(dim=1).values
             else:
                 values = model.critic.q1_forward(seen, scaled)[:, 0]
@@ -305,27 +304,27 @@ def _check_takes_penalties(model: OffPolicyAlgorithm) -> None:
 def _add_penalties(
     buffer: Any, before: Any, proposed: Array, penalties: Array, infos: list[dict[str, Any]]
 ) -> None:
-    """Add (s, vetoed action, -penalty, s) where there was a veto.
+    """Add (s, proposal, -penalty, s) where the shield intervened.
 
-    A row of the buffer has a place for every environment; where nothing was vetoed the transition
+    A row of the buffer holds all environments; where there was no intervention the transition
     stored just now is repeated.
     """
-    last, vetoed = (buffer.pos - 1) % buffer.buffer_size, penalties > 0
-    dones = np.where(vetoed, 0.0, buffer.dones[last])
-    rewards = np.where(vetoed, -penalties, buffer.rewards[last])
+    last, replaced = (buffer.pos - 1) % buffer.buffer_size, penalties > 0
+    dones = np.where(replaced, 0.0, buffer.dones[last])
+    rewards = np.where(replaced, -penalties, buffer.rewards[last])
     actions = buffer.actions[last].copy().reshape(proposed.shape)
-    actions[vetoed] = proposed[vetoed]
+    actions[replaced] = proposed[replaced]
 
     def stay(stored: Array, was: Array) -> Array:
         after = stored[last].copy().reshape(was.shape)
-        after[vetoed] = was[vetoed]
+        after[replaced] = was[replaced]
         return after
 
     if isinstance(before, dict):
         after: Any = {key: stay(buffer.next_observations[key], was) for key, was in before.items()}
     else:
         after = stay(buffer.next_observations, before)
-    notes = [{} if veto else info for veto, info in zip(vetoed, infos, strict=True)]
+    notes = [{} if each else info for each, info in zip(replaced, infos, strict=True)]
     buffer.add(before, after, actions, rewards, dones, notes)
 
 

@@ -1,4 +1,4 @@
-"""The only training loop: act, ask the shield, step, keep, learn. Every method goes through it."""
+"""The only training loop: act, guard, step, record, learn. Every method uses it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DivergedError(AdviceError):
 
 
 class Listener:
-    """Told what happens during a run; override what you care about."""
+    """Gets what happens during a run; override the methods you need."""
 
     def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None: ...
     def ready(self, agent: Agent, shield: PostShield) -> None:
@@ -70,11 +70,11 @@ def train(
     listener: Listener | None = None,
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
-    lender: str | None = None,
+    shield_source: str | None = None,
 ) -> Result:
     """Train in ``folder``, resuming by itself if a part of this very run is there already.
 
-    ``lender`` is where ``config.shield_from`` is found on this machine, if it lies elsewhere.
+    ``shield_source`` is the path of ``config.shield_from`` on this machine, if it is another one.
     """
     listener = listener or Listener()
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
@@ -90,8 +90,8 @@ def train(
             checkpointer = Checkpointer(folder.checkpoint, parts, agent.replay)
             refuse_other_settings(folder, config, overwrite)
             if config.shield_from and (overwrite or not checkpointer.exists):
-                # before anything is deleted or written: the lender may not be there
-                adopt_safety(lender or config.shield_from, shield)
+                # before anything is deleted or written: it raises if there is no such shield
+                adopt_safety(shield_source or config.shield_from, shield)
             if overwrite or not folder.config_file.exists():
                 folder.clear()
                 folder.write_config(config)

@@ -71,12 +71,12 @@ def run_ray(
 
 
 def _order(cell: Cell) -> dict[str, Any]:
-    lender = str(cell.after.resolve()) if cell.after else None
+    source = str(cell.after.resolve()) if cell.after else None
     folder = str(cell.folder.path.resolve())
     return {
         "config": to_dict(cell.config),
         "folder": folder,
-        "lender": lender,
+        "source": source,
         "command": sys.argv[1:],
     }
 
@@ -93,23 +93,23 @@ def _succeeded(ray: Any, cell: Cell, refs: dict[Path, Any]) -> bool:
         return False
 
 
-def _run(order: dict[str, Any], home: Any, lender_done: Any) -> int:
-    """One cell on one node. ``lender_done`` only makes Ray run the lender of the shield first."""
+def _run(order: dict[str, Any], home: Any, source_done: Any) -> int:
+    """One cell on one node. ``source_done`` makes Ray run the shield's source first."""
     config = from_dict(TrainConfig, order["config"])
-    lender = order["lender"]
+    source = order["source"]
     sys.argv[1:] = order["command"]  # what the user typed, for the records
     if home is None:
-        return _checked(run_cell(config, RunFolder(order["folder"]), lender=lender), order)
+        return _checked(run_cell(config, RunFolder(order["folder"]), source=source), order)
     import ray
 
     with tempfile.TemporaryDirectory(prefix="advice-") as scratch:
         folder = RunFolder(Path(scratch) / "run")
         apply_files(folder.path, ray.get(home.fetch.remote(order["folder"])))
-        if lender:
-            apply_files(Path(scratch) / "lender", ray.get(home.fetch.remote(lender)))
-            lender = str(Path(scratch) / "lender")
+        if source:
+            apply_files(Path(scratch) / "source", ray.get(home.fetch.remote(source)))
+            source = str(Path(scratch) / "source")
         courier = Courier(ray, home, order["folder"], folder.path)
-        code = run_cell(config, folder, courier, lender=lender)
+        code = run_cell(config, folder, courier, source=source)
         courier.send()
         return _checked(code, order)
 

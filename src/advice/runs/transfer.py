@@ -33,4 +33,4 @@ def adopt_safety(source: str, shield: PostShield) -> None:
     except (AdviceError, ValueError) as error:
         raise AdviceError(f"no shield can be taken from {path}: {error}") from error
     if not shield.armed:
-        raise AdviceError(f"{path}: expected a fitted shield, found one still watching")
+        raise AdviceError(f"{path}: expected a fitted shield, found an unarmed one")

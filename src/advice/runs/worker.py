@@ -32,12 +32,12 @@ def run_cell(
     config: TrainConfig,
     folder: RunFolder,
     listener: Listener | None = None,
-    lender: str | None = None,
+    source: str | None = None,
 ) -> int:
     """Train one cell; a failure's reason is left in the folder."""
     try:
         folder.error_file.unlink(missing_ok=True)
-        return DONE if train(config, folder, listener, lender=lender).finished else STOPPED
+        return DONE if train(config, folder, listener, shield_source=source).finished else STOPPED
     except FolderLockedError:
         return LOCKED
     except KeyboardInterrupt:

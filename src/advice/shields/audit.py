@@ -1,7 +1,7 @@
-"""How good is the shield? Measured on episodes held out of its fit, with honest intervals.
+"""How well a shield tells safe from unsafe, on episodes held out of its fit.
 
 The theorems' quantities are diagnostics, not guarantees: the bound assumes Gaussian noise around a
-margin that real embeddings seldom have, so it stands beside the rates that were counted.
+margin, which embeddings seldom have. Compare it with the counted rates.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class AtK:
     unsafe_judged_safe: int
     unsafe_judged_unsafe: int
     false_safe: Rate
-    """Share of the unsafe that would have been let through."""
+    """Share of the unsafe that would have been endorsed."""
     false_unsafe: Rate
     """Share of the safe that would have been refused."""
     balanced_accuracy: float
@@ -160,7 +160,7 @@ def audit(
     k: int,
     k_max: int,
 ) -> Audit:
-    """Judge the held-out (N, latent) points by their neighbours among the others."""
+    """Classify the held-out (N, latent) points by their neighbours among the others."""
     train, test = latent[~held_out], latent[held_out]
     train_safe, test_safe = safe[~held_out], safe[held_out]
     neighbours = Neighbours(train, k_max)
@@ -277,12 +277,12 @@ def _warnings(train_safe: NDArray[np.bool_], test_safe: NDArray[np.bool_]) -> li
     if 0 < unsafe < _FEW:
         worst = wilson(0, unsafe).high
         warnings.append(
-            f"only {unsafe} unsafe examples were held out: even if none had slipped through, up to "
-            f"{worst:.0%} might in truth. Watch more episodes with violations."
+            f"only {unsafe} unsafe examples were held out: even if none was endorsed, the true "
+            f"rate may be up to {worst:.0%}. Use more construction episodes."
         )
     if (~train_safe).sum() < _FEW:
         warnings.append(
-            f"only {int((~train_safe).sum())} unsafe examples to learn from: the shield knows few "
-            "ways to fail, and what it has not seen it cannot refuse."
+            f"only {int((~train_safe).sum())} unsafe examples to learn from: the shield "
+            "cannot refuse what is unlike any of them."
         )
     return warnings

@@ -1,6 +1,6 @@
 """The contrastive autoencoder: similar features close together, dissimilar ones a margin apart.
 
-JAX and optax live here alone and only while fitting; guarding uses the folded encoder in NumPy.
+Only this module of the shields uses JAX and optax; guarding uses the folded encoder in NumPy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Params = dict[str, Any]
 
 
 class FitProgress(NamedTuple):
-    """What the progress callback is told after each epoch."""
+    """What the progress callback gets after each epoch."""
 
     epoch: int
     max_epochs: int
@@ -180,8 +180,8 @@ def _batches(
 def _start(key: Any, size: int, config: ShieldConfig) -> FitState:
     """Glorot-uniform weights, zero biases, unit batch norms.
 
-    Every matrix has the hidden layer along its rows' length, w1 and w3 so to speak transposed: XLA
-    computes their gradients several times faster that way round.
+    Every matrix has the hidden layer as its second axis (w1 and w3 are used transposed): XLA
+    computes their gradients several times faster in this layout.
     """
     outer = (size, config.latent_size, config.latent_size, size)
     hidden = config.hidden_size

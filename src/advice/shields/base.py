@@ -1,4 +1,4 @@
-"""What the training loop expects of a shield, and the shield that never says no."""
+"""The protocol of a shield, and the shield that endorses everything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advice.types import Array, Outcome, RateActions, Verdict
 
 
 class PostShield(Protocol):
-    """Stands between the agent's proposal and the environment."""
+    """Replaces unsafe proposals before they are executed."""
 
     @property
     def armed(self) -> bool:
@@ -21,25 +21,25 @@ class PostShield(Protocol):
 
     @property
     def wants_fit(self) -> bool:
-        """True when enough was watched and :meth:`fit` is due."""
+        """True when :meth:`fit` is due."""
 
     def fit(self, progress: Callable[..., None] | None = None) -> Any:
         """Learn from what was recorded; afterwards the shield is armed."""
 
     def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
-        """Remember an executed action and what came of it."""
+        """Remember an executed action and its outcome."""
 
     def guard(self, obs: Any, action: Any, rate_actions: RateActions | None = None) -> Verdict:
         """Endorse the proposal or replace it."""
 
     def end_episode(self, violated: bool) -> None:
-        """An episode is over; did it violate safety?"""
+        """Close an episode that had a violation or not."""
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The whole state, as arrays and a JSON document."""
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        """Go on from a snapshot exactly as the shield that made it would have."""
+        """Continue from a snapshot exactly as the shield that made it."""
 
 
 class NoShield:

@@ -56,7 +56,7 @@ class Candidates:
 
 
 def checked_ratings(ratings: Any, count: int) -> NDArray[np.float64]:
-    """What a critic said about ``count`` actions, or a ValueError if it makes no sense."""
+    """A critic's ratings of ``count`` actions, or a ValueError if there are others or NaN."""
     checked = np.asarray(ratings, dtype=np.float64)
     if checked.shape != (count,):
         raise ValueError(

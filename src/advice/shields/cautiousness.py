@@ -55,7 +55,7 @@ def required_votes(k: int, k_max: int, points: int) -> int:
 
 
 class Cautiousness:
-    """K and the violations it follows. Watching fills the windows; K moves once armed."""
+    """K and the recent violations. Every episode enters the windows; K changes once armed."""
 
     def __init__(self, config: ShieldConfig) -> None:
         self._config, self.k = config, config.k

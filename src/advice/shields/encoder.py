@@ -44,13 +44,13 @@ class EncoderWeights(NamedTuple):
 
 
 def scaled(features: Floats, offset: Floats, scale: Floats, power: NDArray[np.int64]) -> Floats:
-    """``(f - offset) / scale``, clipped; columns with a power above 1 (all the same) are also bent.
+    """``(f - offset) / scale``, clipped; columns with a power above 1 (all the same) are raised.
 
-    Their place between the bounds, 0 at the lower and 1 at the upper one, is raised to that power,
-    which spreads out what lies near the upper bound. Only products are used, so the bits do not
+    Their position between the bounds, 0 at the lower and 1 at the upper one, is raised to that
+    power, which spreads out values near the upper bound. Only products are used, so the bits do not
     depend on the machine.
     """
-    return _bend(_clip((features - offset) / scale), int(power.max()), power > 1)
+    return _raise_power(_clip((features - offset) / scale), int(power.max()), power > 1)
 
 
 def _clip(values: Floats) -> Floats:
@@ -58,12 +58,12 @@ def _clip(values: Floats) -> Floats:
     return np.minimum(values, REACH, out=values)
 
 
-def _bend(values: Floats, exponent: int, columns: NDArray[np.bool_]) -> Floats:
+def _raise_power(values: Floats, exponent: int, columns: NDArray[np.bool_]) -> Floats:
     if exponent == 1:
         return values
-    raised = place = np.maximum(0.5 * values + 0.5, 0.0)
+    raised = position = np.maximum(0.5 * values + 0.5, 0.0)
     for bit in f"{exponent:b}"[1:]:
-        raised = raised * raised * place if bit == "1" else raised * raised
+        raised = raised * raised * position if bit == "1" else raised * raised
     return np.where(columns, np.minimum(2.0 * raised - 1.0, REACH), values)
 
 
@@ -77,7 +77,7 @@ class Encoder:
         _check(weights)
         self.weights = weights
         self.power = np.ones(len(weights.offset), np.int64) if power is None else power
-        self._exponent, self._bent = int(self.power.max()), self.power > 1
+        self._exponent, self._raised = int(self.power.max()), self.power > 1
         top = REACH + float(np.abs(weights.b1).max())
         hidden = float((np.abs(weights.w1).sum(0) * REACH + np.abs(weights.b1)).max())
         latent = float((np.abs(weights.w2).sum(0) * hidden + np.abs(weights.b2)).max())
@@ -91,7 +91,7 @@ class Encoder:
         """Scaled, clipped and rounded inputs; ``features`` may start at column ``first``."""
         part = slice(first, first + features.shape[-1])
         values = _clip((features - self.weights.offset[part]) / self.weights.scale[part])
-        units = _bend(values, self._exponent, self._bent[part])
+        units = _raise_power(values, self._exponent, self._raised[part])
         units *= UNIT
         return np.rint(units, out=units)
 

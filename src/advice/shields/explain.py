@@ -1,4 +1,4 @@
-"""Why the shield decided as it did: a table for people, a picture of actions and latent space."""
+"""Why the shield decided as it did: a table, and a plot of actions and latent space."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAFE, _UNSAFE = "#2b7bba", "#c8452d"
 
 @dataclass(frozen=True)
 class Explanation:
-    """One decision, opened up."""
+    """One decision with everything it was based on."""
 
     proposal: Any
     verdict: Verdict
@@ -47,7 +47,7 @@ class Explanation:
     def decision(self) -> str:
         """In words."""
         if self.verdict.no_safe_action:
-            end = "replaced by the least risky" if self.verdict.intervened else "executed after all"
+            end = "replaced by the least risky" if self.verdict.intervened else "executed anyway"
             return f"refused, no candidate is safe, {end}"
         return "replaced" if self.verdict.intervened else "endorsed"
 

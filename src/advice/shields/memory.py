@@ -1,4 +1,4 @@
-"""What was safe, what was not: the paper's labelling rule and a bounded memory of features."""
+"""Labels of steps, a bounded memory of labelled features, and the held-out episodes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Reservoir:
         return self._tags[: self.count]
 
     def add(self, feature: Array, serial: int, episode: int, rng: np.random.Generator) -> bool:
-        """Keep the feature, perhaps in another's place; False if it was passed over."""
+        """Keep the feature, if full in place of another one; False if it was not kept."""
         self.seen += 1
         slot = self.count
         if slot < self._capacity:
@@ -120,7 +120,7 @@ class FeatureStore:
         return features[order], safe[order], tags[order, 0], tags[order, 1]
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Everything needed to go on as if never interrupted."""
+        """The whole state."""
         arrays: dict[str, Array] = {}
         for outcome, kind in self._kinds.items():
             arrays[f"{outcome.name.lower()}.features"] = kind.features
@@ -132,7 +132,7 @@ class FeatureStore:
         }
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        """Take over a snapshot; ValueError if its shapes or counts make no sense."""
+        """Continue from a snapshot; ValueError if its shapes or counts do not fit."""
         for outcome, kind in self._kinds.items():
             name = outcome.name.lower()
             features, tags = arrays[f"{name}.features"], arrays[f"{name}.tags"]

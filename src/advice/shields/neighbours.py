@@ -1,8 +1,8 @@
-"""The nearest remembered features, exactly: a k-d tree plus a small buffer of newcomers.
+"""The nearest remembered features, exactly: a k-d tree plus a small buffer of new points.
 
 The answer is defined by brute force: squared Euclidean distances summed dimension by dimension,
-ordered by (distance, index), the first K_max of them. The tree only proposes; whenever its answer
-leaves room for doubt (a tie at the last place), everything within that distance is looked at.
+ordered by (distance, index), the first K_max of them. Where the
+tree's answer is not certain (a tie at the last rank), all points within that distance are ranked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 Floats = NDArray[np.float64]
-_CLOSE = 1.0 + 1e-9  # the tree may round its distances otherwise than we do
+_CLOSE = 1.0 + 1e-9  # the tree may round its distances differently
 
 
 class Nearest(NamedTuple):
@@ -61,7 +61,7 @@ class Neighbours:
         if proposed < len(self._kept):
             doubtful = np.sqrt(nearest.squared[:, -1]) * _CLOSE >= distances[:, -1]
             for row in np.flatnonzero(doubtful).tolist():
-                self._look_closer(queries[row], nearest, row)
+                self._rank_within(queries[row], nearest, row)
         return nearest
 
     def sets(self, queries: Floats) -> NDArray[np.int64]:
@@ -84,8 +84,8 @@ class Neighbours:
                 return indices
         return self.query(query[None]).indices[0]
 
-    def _look_closer(self, query: Floats, nearest: Nearest, row: int) -> None:
-        """Settle a tie at the last place: rank everything up to that distance."""
+    def _rank_within(self, query: Floats, nearest: Nearest, row: int) -> None:
+        """Resolve a tie at the last rank: rank everything up to that distance."""
         radius = np.sqrt(nearest.squared[row, -1]) * _CLOSE
         indices = self._kept[self._tree.query_ball_point(query, radius)]
         indices = np.concatenate([indices, np.arange(self.in_tree, len(self.points))])[None]

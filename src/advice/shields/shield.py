@@ -49,7 +49,7 @@ class FitSummary(NamedTuple):
 
 
 class Shield:
-    """A post-shield learnt from watching (Bethell et al., ADVICE).
+    """A post-shield learnt from labelled steps (Bethell et al., ADVICE).
 
     Record outcomes of unshielded episodes, call :meth:`fit`, and :meth:`guard` every action from
     then on; :meth:`end_episode` lets K follow the violations. Everything random follows ``seed``.
@@ -109,7 +109,7 @@ class Shield:
         )
         return f"Shield({state}; {kept}; {self.observation_space} -> {self.action_space})"
 
-    # -- watching and fitting ------------------------------------------------------------------
+    # -- recording and fitting -----------------------------------------------------------------
 
     def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
         """Remember what came of an executed action; inconclusive steps leave no trace.
@@ -125,7 +125,7 @@ class Shield:
             self._model.learn(feature, outcome == Outcome.SAFE, serial)
 
     def end_episode(self, violated: bool) -> None:
-        """Close an episode: K follows the violations (once armed), newcomers join the tree."""
+        """Close an episode: adapt K (once armed) and index added features."""
         self._cautiousness.end_episode(violated, self.armed)
         self._store.end_episode()
         if self._model is not None and self.config.keep_learning:
@@ -327,7 +327,7 @@ class Shield:
             )
             shield.restore(arrays, document)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise BrokenFileError(f"{path}: the contents make no sense: {error!r}") from error
+            raise BrokenFileError(f"{path}: the contents are not valid: {error!r}") from error
         shield.check_spaces(
             shield.observation_space if observation_space is None else observation_space,
             shield.action_space if action_space is None else action_space,
@@ -356,7 +356,9 @@ class Shield:
         return arrays, document
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        """Take over a snapshot of a shield with the same spaces; if it makes no sense, nothing."""
+        """Continue from a snapshot of a shield with the same spaces.
+
+        Raises ValueError if the snapshot is not valid, and leaves the shield unchanged."""
         self.check_spaces(
             Space.from_document(document["observation_space"]),
             Space.from_document(document["action_space"]),
@@ -374,7 +376,7 @@ class Shield:
         config = self.config
         model, held_out, fitted_until, summary = None, np.zeros(0, np.int64), 0, None
         if document["armed"]:
-            # how observations are bent belongs to the encoder and comes with it
+            # the observation power belongs to the encoder and comes with it
             power = document["config"].get("observation_power", 1)
             config = dataclasses.replace(self.config, observation_power=power)
             in_tree = int(document["in_tree"])
@@ -398,7 +400,6 @@ class Shield:
     def _fitted(self) -> FittedModel:
         if self._model is None:
             raise NotFittedError(
-                "expected a fitted shield, found one that is still watching: call fit first "
-                f"({self!r})"
+                f"expected a fitted shield, found an unarmed one: call fit first ({self!r})"
             )
         return self._model

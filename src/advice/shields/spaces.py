@@ -1,4 +1,4 @@
-"""What the shield knows of a Gymnasium space: enough to check, scale and rebuild values.
+"""Gymnasium spaces as a shield uses them: to check, scale and rebuild values.
 
 Spaces are read by their attributes, so a saved shield guards where Gymnasium is not installed.
 """
@@ -15,7 +15,7 @@ from advice.types import Array, SpaceMismatchError
 
 _DTYPES = {np.dtype(code).name: np.dtype(code) for code in "efdbhilqBHILQ"}
 _MOST_VALUES = 4096  # of a Discrete space, all of which are candidates
-_WIDE = 1e6  # a Box bound beyond this says nothing about the values that occur
+_WIDE = 1e6  # a Box bound beyond this does not tell the scale of the values
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,8 +225,8 @@ class FeatureSpace(NamedTuple):
 def scaling(space: Space, columns: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Offset and scale per number of a space, so that ``(x - offset) / scale`` is about -1..1.
 
-    From the bounds where they say something; otherwise from the (N, size) ``columns`` seen: their
-    median, and half the width of the middle 95 % (of all, if that is nothing).
+    From the bounds where they are narrow enough; otherwise from the (N, size) ``columns``: their
+    median, and half the width of the middle 95 % (of all, if that is 0).
     """
     if space.kind == "discrete":
         return np.full(space.n, 0.5), np.full(space.n, 0.5)

@@ -1,4 +1,4 @@
-"""The tabular shield (Shperberg et al., 2022): never do again what once went wrong.
+"""The tabular shield (Shperberg et al., 2022): refuse what was unsafe before.
 
 Differences from the paper: see docs/methods/tabular.md.
 """
