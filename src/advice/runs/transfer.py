@@ -20,7 +20,7 @@ def adopt_safety(source: str, shield: PostShield) -> None:
                 raise AdviceError("a file is an ADVICE shield; this method has another kind")
             arrays, document = Shield.load(path).snapshot()
         else:
-            if isinstance(shield, NoShield):
+            if type(shield) is NoShield:
                 raise AdviceError("this method has no shield")
             arrays, document = read_part(RunFolder.find(path).checkpoint, "shield")
         if isinstance(shield, Shield) and shield.config.k_rule == "fixed":

@@ -57,7 +57,7 @@ class NoShield:
 
     def guard(self, obs: Any, action: Any, rate_actions: RateActions | None = None) -> Verdict:
         """Endorse everything."""
-        return Verdict(action, intervened=False, safe_neighbours=0, no_safe_action=False)
+        return Verdict(action)
 
     def end_episode(self, violated: bool) -> None:
         """Nothing adapts."""

@@ -35,7 +35,7 @@ class SafetyCriticShield(NoShield):
         agent, csc = self._agent, self._agent.config.csc
         draws = agent.scale(action)[None]
         if agent.failure_probabilities(obs, draws)[0] <= csc.threshold:
-            return Verdict(action, intervened=False, safe_neighbours=0, no_safe_action=False)
+            return Verdict(action)
         draws = np.concatenate([draws, agent.draw_actions(obs, csc.draws - 1)])
         danger = agent.failure_probabilities(obs, draws)
         allowed = danger <= csc.threshold
@@ -43,7 +43,6 @@ class SafetyCriticShield(NoShield):
         return Verdict(
             agent.unscale(draws[best]) if best else action,
             intervened=bool(best),
-            safe_neighbours=0,
             no_safe_action=not allowed.any(),
             candidates=len(draws) - 1,
         )

@@ -20,7 +20,7 @@ from advice.shields.cautiousness import Cautiousness, required_votes
 from advice.shields.encoder import Encoder, Floats, scaled
 from advice.shields.memory import FeatureStore, held_out_mask
 from advice.shields.model import FittedModel
-from advice.shields.spaces import FeatureSpace, Space
+from advice.shields.spaces import FeatureSpace
 from advice.types import (
     Array,
     BrokenFileError,
@@ -112,7 +112,7 @@ class Shield:
     # -- recording and fitting -----------------------------------------------------------------
 
     def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
-        """Remember what came of an executed action; inconclusive steps leave no trace.
+        """Remember the outcome of an executed action; inconclusive steps are not kept.
 
         Once armed, nothing more is kept unless ``keep_learning`` is set.
         """
@@ -135,14 +135,14 @@ class Shield:
         """Train the contrastive autoencoder on what was recorded and arm the shield.
 
         ``progress`` is called after each epoch. If it raises, or a class is missing
-        (:class:`OneClassError`), the shield stays as it was.
+        (:class:`OneClassError`), the shield is unchanged.
         """
         counts = {x: self._store.count(x) for x in (Outcome.SAFE, Outcome.UNSAFE)}
         if min(counts.values()) == 0:
             raise OneClassError(
                 "a fit needs safe and unsafe features, found "
                 f"{counts[Outcome.SAFE]} safe and {counts[Outcome.UNSAFE]} unsafe after "
-                f"{self._store.episode} episodes: the shield stays as it was"
+                f"{self._store.episode} episodes: the shield is unchanged"
             )
         from advice.shields.autoencoder import fit_autoencoder  # JAX is needed here only
 
@@ -320,11 +320,8 @@ class Shield:
         """
         arrays, document = read_arrays(path, _KIND, _VERSION)
         try:
-            shield = cls(
-                Space.from_document(document["observation_space"]),
-                Space.from_document(document["action_space"]),
-                configs.from_dict(ShieldConfig, document["config"]),
-            )
+            config = configs.from_dict(ShieldConfig, document["config"])
+            shield = cls(*FeatureSpace.from_document(document), config)
             shield.restore(arrays, document)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BrokenFileError(f"{path}: the contents are not valid: {error!r}") from error
@@ -335,12 +332,11 @@ class Shield:
         return shield
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """The whole state; :meth:`restore` goes on from it bit for bit."""
+        """The whole state; :meth:`restore` continues from it bit for bit."""
         stored, store_document = self._store.snapshot()
         arrays = {f"store.{name}": array for name, array in stored.items()}
         document: dict[str, Any] = {
-            "observation_space": self.observation_space.to_document(),
-            "action_space": self.action_space.to_document(),
+            **self.space.to_document(),
             "config": configs.to_dict(self.config),
             "rng": self._rng.bit_generator.state,
             "store": store_document,
@@ -358,11 +354,9 @@ class Shield:
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
         """Continue from a snapshot of a shield with the same spaces.
 
-        Raises ValueError if the snapshot is not valid, and leaves the shield unchanged."""
-        self.check_spaces(
-            Space.from_document(document["observation_space"]),
-            Space.from_document(document["action_space"]),
-        )
+        Raises ValueError if the snapshot is not valid, and leaves the shield unchanged.
+        """
+        self.space.check_same(FeatureSpace.from_document(document))
         store, cautiousness = self._new_store(), Cautiousness(self.config)
         prefix = "store."
         stored = {x.removeprefix(prefix): y for x, y in arrays.items() if x.startswith(prefix)}

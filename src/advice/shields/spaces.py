@@ -169,6 +169,16 @@ class FeatureSpace(NamedTuple):
             read_space(action_space, "action space", discrete=True),
         )
 
+    @staticmethod
+    def from_document(document: dict[str, Any]) -> FeatureSpace:
+        """From a document with what :meth:`to_document` returns."""
+        names = ("observation_space", "action_space")
+        return FeatureSpace(*(Space.from_document(document[name]) for name in names))
+
+    def to_document(self) -> dict[str, Any]:
+        """Both spaces as plain values for a file."""
+        return {f"{name}_space": space.to_document() for name, space in self._asdict().items()}
+
     @property
     def size(self) -> int:
         return self.observation.size + self.action.size

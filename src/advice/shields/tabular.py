@@ -83,7 +83,7 @@ class TabularShield:
         candidate is stored, the proposal is executed.
         """
         proposal = self._features(obs, self._actions.check(action, "action")[None])
-        verdict = Verdict(action, intervened=False, safe_neighbours=0, no_safe_action=False)
+        verdict = Verdict(action)
         if not self._matches(proposal)[0]:
             return verdict
         own = proposal[0, self._split :]
