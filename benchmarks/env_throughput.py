@@ -1,7 +1,7 @@
-"""How fast are the tasks, and what part of a step is physics?
+"""Speed of the tasks, and the share of physics in a step.
 
-    python benchmarks/env_throughput.py                        our tasks alone
-    python benchmarks/env_throughput.py --peer PYTHON3.10      beside the original Safety Gymnasium
+    python benchmarks/env_throughput.py                        the built-in tasks
+    python benchmarks/env_throughput.py --peer PYTHON3.10      and the original Safety Gymnasium
 
 ``PYTHON3.10`` is an interpreter that has safety-gymnasium installed; ``make parity`` prepares one.
 """

@@ -1,12 +1,12 @@
-"""How fast does each method train, beside plain DDPG? Whole steps: act, guard, step, learn.
+"""Training speed of each method relative to plain DDPG, over whole steps: act, guard, step, learn.
 
     python benchmarks/method_speed.py                   every method of the table, and td3 and sac
-    python benchmarks/method_speed.py --methods csc     some of them (DDPG always comes along)
+    python benchmarks/method_speed.py --methods csc     some of them (DDPG is always included)
 
-Every repeat trains each method for some episodes through the one training loop, on one thread, and
-counts steps per second of processor time, so that other programs disturb little. The first episode
+Every repeat trains each method for some episodes with the training loop, on one thread, and
+counts steps per second of processor time, so that other programs matter less. The first episode
 is not counted, as updates compile in it. The ADVICE shield was fitted before, on the crashes of a
-car at full speed, and guards every step.
+car at full speed, and is armed at every step.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Do our tasks and the published Safety Gymnasium agree, driven with the same actions?
+"""Compares the built-in tasks with the published Safety Gymnasium under the same actions.
 
     python benchmarks/parity.py PEER_PYTHON     a Python that has safety-gymnasium (make parity)
 
-Every recorded state of the original is put into our car and the same action taken; the state that
-follows, the lidars and the reward are compared. Then ours drives whole episodes from the same start
-with the same actions, to see how far it drifts. Exit code 1 if they disagree.
+Sets every recorded state of the original, takes the same action, and compares the next state, the
+lidars and the reward. Then runs whole episodes from the same start with the same actions and
+measures the difference at their end. Exit code 1 if they disagree.
 
 An episode's first step has its own limit: the car stands with its wheels at distance 0 from the
 floor, and the last bit of a rotation, which releases of MuJoCo round differently, decides whether

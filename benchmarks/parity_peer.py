@@ -1,9 +1,9 @@
-"""Runs inside the original's own Python: drives Safety Gymnasium and writes down what happens.
+"""Runs Safety Gymnasium in a Python that has it, and records its steps or measures its speed.
 
     python parity_peer.py record FILE.npz EPISODES STEPS     transitions, lidars and rewards
     python parity_peer.py speed STEPS RESETS                 last line: seconds as JSON
 
-Needs nothing of ours, so that it runs where only safety-gymnasium is installed.
+Imports nothing of this package, so that it runs where only safety-gymnasium is installed.
 """
 
 from __future__ import annotations

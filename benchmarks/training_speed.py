@@ -1,4 +1,4 @@
-"""What the shield costs: steps/s of ddpg and of advice after activation, side by side.
+"""What the shield costs: steps/s of ddpg and of armed advice.
 
     python benchmarks/training_speed.py
 
@@ -6,9 +6,9 @@ Both methods train on randomised-goal with the same seed at the same time, one c
 ``shield_overhead`` is the time per step of advice over that of ddpg, both over all steps after the
 shield was armed; ``median_overhead`` compares the median episodes, so that other work on the
 machine matters less, but so do the episodes in which the shield has most to do. The two are not
-armed at the same moment, so a machine whose speed wavers shifts both figures. A second part takes
+armed at the same moment, so a change of the machine's speed shifts both. A second part takes
 the trained pair and shows where a step's time goes; ``parts_overhead`` is that whole step over
-the step without the guard, measured in turn in one process.
+the step without the guard, measured alternately in one process.
 """
 
 from __future__ import annotations

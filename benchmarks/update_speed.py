@@ -1,4 +1,4 @@
-"""One DDPG update beside its bare matrix products, and beside Stable-Baselines3's.
+"""Time of one DDPG update, compared with its matrix products alone and with Stable-Baselines3.
 
     python benchmarks/update_speed.py
 

@@ -216,8 +216,9 @@ def test_a_safety_critic_moves_to_another_run() -> None:
 def test_what_is_no_safety_critic_is_refused() -> None:
     agent = make()
     before = agent.snapshot()[0]
+    SafetyCriticShield(agent).restore({}, {})  # from a checkpoint of an earlier version
     with pytest.raises(KeyError, match="safety_critic"):
-        SafetyCriticShield(agent).restore({}, {})
+        SafetyCriticShield(agent).restore({"pairs": np.zeros((0, 3))}, {})
     wider = CSC(OBS, ACT, AgentConfig(hidden_size=16), 0)
     with pytest.raises(SpaceMismatchError, match="expected shape"):
         SafetyCriticShield(agent).restore(*SafetyCriticShield(wider).snapshot())

@@ -26,6 +26,7 @@ from advice.runs.checkpoints import Counters
 from advice.runs.loop import Listener, train
 from advice.runs.methods import AGENTS, METHODS, SHIELDS, build, find_method
 from advice.runs.records import RunFolder
+from advice.runs.transfer import adopt_safety
 from advice.types import AdviceError, EpisodeRecord
 
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
@@ -83,6 +84,20 @@ def test_a_resumed_run_is_identical(method: str, tmp_path: Path) -> None:
         train(config, cut, CutAfter(10), checkpoint_seconds=0)
     train(config, cut)
     assert_same_run(whole, cut)
+
+
+def test_csc_starts_with_the_safety_critic_of_another_run(tmp_path: Path) -> None:
+    train(small("csc", episodes=3), tmp_path / "source")
+    config = dataclasses.replace(small("csc"), seed=5)
+    agent, shield = build(config, Box(-1, 1, (2,), np.float32), ACT)
+    adopt_safety(str(tmp_path / "source"), shield)
+    source = read_arrays(tmp_path / "source" / "agent.safetensors", "agent", 1)[0]
+    for name, array in agent.snapshot()[0].items():
+        if name.startswith(".safety_critic"):
+            np.testing.assert_array_equal(array, source[name])
+    train(small("ddpg", episodes=2), tmp_path / "ddpg")
+    with pytest.raises(AdviceError, match="that run has no shield"):
+        adopt_safety(str(tmp_path / "ddpg"), shield)
 
 
 def test_the_records_show_what_each_method_does(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ def adopt_safety(source: str, shield: PostShield) -> None:
             if type(shield) is NoShield:
                 raise AdviceError("this method has no shield")
             arrays, document = read_part(RunFolder.find(path).checkpoint, "shield")
+            if not arrays:
+                raise AdviceError("that run has no shield")
         if isinstance(shield, Shield) and shield.config.k_rule == "fixed":
             document = {**document, "k": shield.config.k}
         shield.restore(arrays, document)

@@ -5,22 +5,24 @@ Differences from the paper: see docs/methods/csc.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from advice.shields.base import NoShield
-from advice.types import Array, RateActions, SpaceMismatchError, Verdict
+from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
 
 
-class SafetyCriticShield(NoShield):
+class SafetyCriticShield:
     """Replaces a proposal of ``agent`` whose failure probability exceeds the threshold.
 
     ``agent`` is a :class:`advice.agents.csc.CSC`. It trains the critic, so this shield is armed
     from the start, needs no fit and stores no steps.
     """
 
+    k = 0
     armed = True
+    wants_fit = False
     intervention_penalty = 0.0
     """The multiplier already penalises danger."""
 
@@ -47,13 +49,28 @@ class SafetyCriticShield(NoShield):
             candidates=len(draws) - 1,
         )
 
+    def fit(self, progress: Callable[..., None] | None = None) -> None:
+        """Nothing to fit."""
+
+    def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
+        """Nothing to store."""
+
+    def end_episode(self, violated: bool) -> None:
+        """Nothing adapts."""
+
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The agent's safety critic, so that another run can start with it."""
         arrays, _ = self._agent.snapshot()
         return {name: a for name, a in arrays.items() if name.startswith(".safety_critic")}, {}
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        """Give the agent the safety critic of a snapshot, or raise and leave it unchanged."""
+        """Give the agent the safety critic of a snapshot, or raise and leave it unchanged.
+
+        An empty snapshot changes nothing: checkpoints of earlier versions have the critic in the
+        agent's part only.
+        """
+        if not arrays:
+            return
         for name, expected in self.snapshot()[0].items():
             if arrays[name].shape != expected.shape:
                 raise SpaceMismatchError(
