@@ -1,4 +1,4 @@
-"""The wrapper: it watches, arms itself, guards, and otherwise leaves everything alone."""
+"""ShieldedEnv: it records, fits its shield, guards, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_same_seed_same_run() -> None:
     assert [str(x["shield"]) for x in first] == [str(x["shield"]) for x in second]
 
 
-def test_one_class_is_said_once_and_tried_again() -> None:
+def test_one_class_warns_once_and_is_tried_again() -> None:
     env = ShieldedEnv(Corridor(), config=QUICK)
 
     def walk(action: tuple[float, float]) -> None:
@@ -214,7 +214,7 @@ def test_the_users_own_outcome_sees_where_the_step_led() -> None:
     assert env.shield.armed  # the first steps count as safe without being said to be
 
 
-def test_an_outcome_that_is_none_is_refused() -> None:
+def test_an_outcome_of_another_type_raises() -> None:
     env = ShieldedEnv(Corridor(), outcome=lambda *_: True)  # type: ignore[arg-type, return-value]
     env.reset(seed=0)
     with pytest.raises(TypeError, match="found True"):
@@ -331,7 +331,7 @@ def test_closing_saves(tmp_path: Any) -> None:
     assert "unarmed" in repr(advice.Shield.load(tmp_path / "shield"))
 
 
-def test_a_penalty_is_announced(fitted: str) -> None:
+def test_info_has_the_penalty(fitted: str) -> None:
     config = advice.ShieldConfig(
         construction_episodes=30, hidden_size=32, max_epochs=30, intervention_penalty=0.1
     )
@@ -387,7 +387,7 @@ def test_an_environment_made_from_the_spec_starts_anew(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_table_can_stand_guard_too(tmp_path: Path) -> None:
+def test_a_tabular_shield_works(tmp_path: Path) -> None:
     corridor = Corridor()
     table = TabularShield(corridor.observation_space, corridor.action_space)
     env = ShieldedEnv(corridor, shield=table, config=ShieldConfig(unsafe_per_episode=1))

@@ -21,7 +21,7 @@ from advice.types import AdviceError, EpisodeRecord
 
 
 class Interrupt(Exception):
-    """Stands for the power cut."""
+    """Simulates a process that is killed."""
 
 
 class DiesAfter(Listener):
@@ -180,7 +180,7 @@ def test_shield_from_another_run_is_armed_at_once(whole: Path, tmp_path: Path) -
         train(lent, tmp_path / "ddpg")
 
 
-def test_intervention_penalty_teaches_the_vetoed_action(tmp_path: Path) -> None:
+def test_intervention_penalty_adds_the_replaced_action(tmp_path: Path) -> None:
     config = small(episodes=12)
     config = dataclasses.replace(
         config,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
-from made_shields import ACTIONS, OBSERVATIONS, SMALL, watch
+from made_shields import ACTIONS, OBSERVATIONS, SMALL, record_random
 
 from advice import Shield
 
@@ -13,7 +13,7 @@ from advice import Shield
 @pytest.fixture(scope="session")
 def fitted() -> Shield:
     shield = Shield(OBSERVATIONS, ACTIONS, SMALL, seed=1)
-    watch(shield, 150)
+    record_random(shield, 150)
     shield.fit()
     return shield
 
@@ -21,7 +21,7 @@ def fitted() -> Shield:
 @pytest.fixture(scope="session")
 def fitted_discrete() -> Shield:
     shield = Shield(OBSERVATIONS, Discrete(3), SMALL, seed=1)
-    watch(shield, 150)
+    record_random(shield, 150)
     shield.fit()
     return shield
 

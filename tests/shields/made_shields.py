@@ -1,4 +1,4 @@
-"""A made-up world in which standing plus pushing must stay above zero, and shields for it."""
+"""Shields for a simple rule: the first observation plus the action must stay above 0."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ACTIONS = Box(-1, 1, (2,), np.float32)
 
 
 def is_safe(obs: np.ndarray, push: float) -> bool:
-    """The hidden truth of the made-up world: pushing adds to where you stand."""
+    """The rule: the first observation plus the push is above 0."""
     return bool(obs[0] + push > 0)
 
 
-def watch(shield: Shield, episodes: int, seed: int = 0) -> None:
-    """Record two random features an episode, labelled by the truth."""
+def record_random(shield: Shield, episodes: int, seed: int = 0) -> None:
+    """Record two random features an episode, labelled by the rule."""
     rng = np.random.default_rng(seed)
     for _ in range(episodes):
         for _ in range(2):

@@ -39,7 +39,7 @@ def test_by_hand():
     assert Encoder(w).encode(np.array([3.0]))[0] == pytest.approx(-1.0, abs=1e-3)
 
 
-def test_bending_by_hand():
+def test_the_power_by_hand():
     """Bounds 0 and 4: 3 lies at 3/4, whose cube 27/64 is -5/32 on the scale from -1 to 1."""
     offset, scale, power = np.full(4, 2.0), np.full(4, 2.0), np.array([3, 1, 3, 3])
     values = scaled(np.array([3.0, 3.0, -1.0, 99.0]), offset, scale, power)
@@ -47,7 +47,7 @@ def test_bending_by_hand():
 
 
 @given(st.floats(0, 1), st.integers(1, 64))
-def test_bending_is_the_power_of_the_place_between_the_bounds(place, exponent):
+def test_the_power_is_of_the_position_between_the_bounds(place, exponent):
     half = np.array([0.5])
     value = scaled(np.array([place]), half, half, np.array([exponent]))
     assert value[0] == pytest.approx(2 * place**exponent - 1, abs=1e-13)

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, is_safe, watch
+from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, is_safe, record_random
 
 from advice import Outcome, Shield, ShieldConfig
 from advice.shields.base import NoShield, PostShield
@@ -144,7 +144,7 @@ def test_the_agent_chooses_among_the_safe_ones_only(fitted, queries):
         (lambda o, a: 0.0, "found shape"),
     ],
 )
-def test_a_senseless_rating_is_refused(fitted, queries, rate, message):
+def test_an_invalid_rating_raises(fitted, queries, rate, message):
     obs, action = refused(fitted, queries)
     with pytest.raises(ValueError, match=message):
         fitted.guard(obs, action, rate)
@@ -205,7 +205,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("obs", "action", "message"), BAD)
-def test_bad_input_is_named_and_changes_nothing(fitted, obs, action, message):
+def test_invalid_input_raises_and_leaves_the_shield_unchanged(fitted, obs, action, message):
     shield = copy(fitted, dataclasses.replace(SMALL, keep_learning=True))
     before = shield.snapshot()
     for call in (
@@ -291,9 +291,9 @@ def test_unbounded_and_shaped_spaces_are_scaled_from_the_data():
 
 def test_wants_fit_after_the_construction_episodes_until_fitted():
     shield = Shield(OBSERVATIONS, ACTIONS, dataclasses.replace(SMALL, construction_episodes=100))
-    watch(shield, 99)
+    record_random(shield, 99)
     assert not shield.wants_fit
-    watch(shield, 1)
+    record_random(shield, 1)
     assert shield.wants_fit
     summary = shield.fit()
     assert shield.armed
@@ -328,16 +328,16 @@ def test_keep_learning_adds_neighbours_without_a_refit(fitted, queries):
 def test_what_the_full_store_drops_leaves_the_memory():
     config = dataclasses.replace(SMALL, keep_learning=True, capacity_per_class=30)
     shield = Shield(OBSERVATIONS, ACTIONS, config)
-    watch(shield, 60)
+    record_random(shield, 60)
     shield.fit()
-    watch(shield, 60, seed=1)
+    record_random(shield, 60, seed=1)
     assert len(shield._model.neighbours) == 60
     assert sorted(shield._model.serials) == sorted(shield._store.all()[2])
 
 
 def test_a_fit_that_is_broken_off_leaves_the_shield_as_it_was():
     shield = Shield(OBSERVATIONS, ACTIONS, SMALL)
-    watch(shield, 20)
+    record_random(shield, 20)
     before = shield.snapshot()[1]
 
     def stop(progress):
@@ -373,6 +373,6 @@ def test_no_shield_endorses_everything():
         ({"l2": float("nan")}, "l2: expected 0"),
     ],
 )
-def test_senseless_settings_are_refused(settings, message):
+def test_invalid_settings_raise(settings, message):
     with pytest.raises(ValueError, match=message):
         ShieldConfig(**settings)

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, watch
+from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, record_random
 
 from advice import Outcome, Shield
 from advice.files import read_arrays, write_arrays
@@ -47,12 +47,12 @@ def test_a_loaded_shield_is_the_same_shield(fitted, path, queries):
 
 def test_an_unfitted_shield_can_be_saved_too(tmp_path):
     shield = Shield(OBSERVATIONS, Discrete(3), SMALL, seed=5)
-    watch(shield, 10)
+    record_random(shield, 10)
     shield.save(tmp_path / "shield")
     loaded = Shield.load(tmp_path / "shield")
     assert equal(shield, loaded)
     for each in (shield, loaded):
-        watch(each, 5, seed=2)
+        record_random(each, 5, seed=2)
         each.fit()
     assert equal(shield, loaded)
 
@@ -179,42 +179,42 @@ def test_guarding_from_a_file_needs_neither_jax_nor_gymnasium(path, fitted):
     assert json.loads(done.stdout) == [verdict.action.tolist(), *verdict[1:5]]
 
 
-def bending(power: int) -> Shield:
+def with_power(power: int) -> Shield:
     """A fitted shield over observations of which all but the third are bounded by 0."""
     low = np.array([0, 0, -1, 0], np.float32)
     config = dataclasses.replace(SMALL, observation_power=power)
     shield = Shield(Box(low, np.ones(4, np.float32)), ACTIONS, config, seed=5)
-    watch(shield, 10)
+    record_random(shield, 10)
     shield.fit()
     return shield
 
 
-def test_bent_observations_travel_with_the_shield(tmp_path):
-    shield = bending(8)
+def test_the_observation_power_is_saved_with_the_shield(tmp_path):
+    shield = with_power(8)
     assert shield._model.encoder.power.tolist() == [8, 8, 1, 8, 1, 1]
     shield.save(tmp_path / "shield")
     loaded = Shield.load(tmp_path / "shield")
     assert equal(shield, loaded)
-    borrower = Shield(shield.observation_space, ACTIONS, SMALL)
-    borrower.restore(*shield.snapshot())
+    other_shield = Shield(shield.observation_space, ACTIONS, SMALL)
+    other_shield.restore(*shield.snapshot())
     features = np.random.default_rng(0).uniform(-1, 1, (50, 6))
-    for other in (loaded, borrower):
+    for other in (loaded, other_shield):
         assert other.config.observation_power == 8
         latents = shield._model.encoder.encode(features)
         np.testing.assert_array_equal(other._model.encoder.encode(features), latents)
 
 
-def test_a_shield_that_cannot_be_restored_stays_as_it_is():
-    arrays, document = bending(8).snapshot()
+def test_a_restore_that_raises_leaves_the_shield_unchanged():
+    arrays, document = with_power(8).snapshot()
     low = np.array([0, 0, -1, 0], np.float32)
-    borrower = Shield(Box(low, np.ones(4, np.float32)), ACTIONS, SMALL)
+    other_shield = Shield(Box(low, np.ones(4, np.float32)), ACTIONS, SMALL)
     with pytest.raises(ValueError, match="held_out"):
-        borrower.restore(arrays | {"held_out": np.zeros(3)}, document)
-    assert borrower.config == SMALL
-    assert not borrower.armed
+        other_shield.restore(arrays | {"held_out": np.zeros(3)}, document)
+    assert other_shield.config == SMALL
+    assert not other_shield.armed
 
 
-def test_a_power_that_does_nothing_is_said():
+def test_a_power_without_effect_warns():
     config = dataclasses.replace(SMALL, observation_power=8)
     with pytest.warns(UserWarning, match="observation_power 8 has no effect here"):
         Shield(Box(-np.inf, np.inf, (4,), np.float32), ACTIONS, config)
