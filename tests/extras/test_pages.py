@@ -236,7 +236,7 @@ def test_the_replays_controls(browser: Browser, replay: Path) -> None:
 
         page.click("#next")
         assert "replaced" in page.locator("#says").inner_text()
-        assert "vetoed action" in page.locator("#says").inner_text()
+        assert "refused action" in page.locator("#says").inner_text()
         votes = picture(page, "actions")
         page.click("#shade")
         assert picture(page, "actions") != votes

@@ -12,7 +12,7 @@ from made_up import PROVENANCE, write_grid, write_run
 
 from advice.config import PRESETS, AgentConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
-from advice.reports.curves import BY_NAME, curve, k_history, thinned
+from advice.reports.curves import METRICS, curve, k_history, thinned
 from advice.reports.load import Collection, Run, complete, load
 from advice.runs.grid import cells_of
 from advice.runs.records import COLUMNS, RunFolder
@@ -200,7 +200,7 @@ def test_an_unfinished_grid_says_what_is_missing(tmp_path: Path) -> None:
     assert "no runs of DDPG-Lag, RCPO, Tabular shield, CSC" in task.missing
     assert "DDPG: no seed 2" in task.missing
     assert "ADVICE: seed 2 is unfinished (45 of 120 episodes)" in task.missing
-    found = curve("advice", "ADVICE", task.methods["advice"], BY_NAME["violations"])
+    found = curve("advice", "ADVICE", task.methods["advice"], METRICS["violations"])
     assert found is not None
     assert found.seeds == 2  # means are over the finished ones
     assert found.episodes[-1] == 120
@@ -227,11 +227,11 @@ def test_curves_by_hand(tmp_path: Path) -> None:
         ]
         run.episodes_file.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
     runs = load([tmp_path]).tasks[0].methods["ddpg"]
-    full = curve("ddpg", "DDPG", runs, BY_NAME["violations"])
+    full = curve("ddpg", "DDPG", runs, METRICS["violations"])
     assert full is not None
     assert full.mean.tolist() == [0, 0.5, 1, 1.5]  # totals 0 1 2 2 and 0 0 0 1
     assert full.error == pytest.approx([0, 0.5, 1, 0.5])
-    later = curve("ddpg", "DDPG", runs, BY_NAME["violations"], 2)
+    later = curve("ddpg", "DDPG", runs, METRICS["violations"], 2)
     assert later is not None
     assert later.episodes.tolist() == [1, 2]  # counted from zero
     assert later.mean.tolist() == [0.5, 1]  # totals 1 1 and 0 1

@@ -14,11 +14,11 @@ from made_up import write_grid, write_run
 
 from advice.config import EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
-from advice.reports.curves import BY_NAME, curve, k_history
+from advice.reports.curves import METRICS, curve, k_history
 from advice.reports.load import load, read_run
 from advice.reports.page import Report, write_report
 from advice.reports.plots import Drawing, draw_curves, draw_k_history, save
-from advice.reports.statistics import Interval
+from advice.reports.statistics import Estimate, Interval
 from advice.reports.style import METHOD_LOOKS, method_looks, method_order
 from advice.reports.summaries import (
     after,
@@ -29,7 +29,7 @@ from advice.reports.summaries import (
     summary_table,
     totals,
 )
-from advice.reports.tables import Estimate, Table, as_latex, shown, write_table
+from advice.reports.tables import Table, as_latex, shown, write_table
 from advice.runs.records import COLUMNS
 
 
@@ -109,7 +109,7 @@ def test_what_is_written_is_what_was_recorded(made: Report) -> None:
 def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
     methods = load([tmp_path]).tasks[0].methods
-    curves = [c for m, r in methods.items() if (c := curve(m, m, r, BY_NAME["return"]))]
+    curves = [c for m, r in methods.items() if (c := curve(m, m, r, METRICS["return"]))]
     drawing = draw_curves("x", "x", "x", curves, method_looks(methods), "episode")
     rows = drawn_and_written(drawing, tmp_path / "figures")
     for line in drawing.figure.axes[0].lines:
@@ -154,8 +154,8 @@ def test_methods_look_the_same_everywhere() -> None:
 
 
 def test_tables_as_csv_and_latex(tmp_path: Path) -> None:
-    rows = [["a_b & 5 %", Estimate(12.345, 0.678), Interval(1.5, 1.0, 2.0), 3]]
-    table = Table("t", "Title", ("name", "mean", "ratio", "n"), rows)
+    row = {"name": "a_b & 5 %", "mean": Estimate(12.345, 0.678), "ratio": Interval(1.5, 1.0, 2.0)}
+    table = Table("t", "Title", [row | {"n": 3}])
     write_table(table, tmp_path)
     with open(tmp_path / "t.csv") as stream:
         header, cells = list(csv.reader(stream))
@@ -171,8 +171,8 @@ def test_latex_tables_are_ascii(made: Report) -> None:
     written = list((made.page.parent / "tables").glob("*.tex"))
     assert written
     assert all(path.read_text().isascii() for path in written)
-    rows = [["bound exp(−γ²/2σ²), ΔQ, |x| < 1", Interval(0.5, -np.inf, np.inf)]]
-    assert as_latex(Table("t", "Title", ("a", "b"), rows)).splitlines()[7] == (
+    rows = [{"a": "bound exp(−γ²/2σ²), ΔQ, |x| < 1", "b": Interval(0.5, -np.inf, np.inf)}]
+    assert as_latex(Table("t", "Title", rows)).splitlines()[7] == (
         r"bound exp($-$$\gamma$$^2$/2$\sigma$$^2$), $\Delta$Q, $|$x$|$ $<$ 1 & "
         r"0.5 [$-$$\infty$, $\infty$] \\"
     )
@@ -206,16 +206,15 @@ def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:
     assert claim.sentence.endswith(left_out)
     table = comparison_table(task)
     assert table is not None
-    assert [row[0] for row in table.rows] == ["DDPG"]
+    assert [row["against"] for row in table.rows] == ["DDPG"]
     assert table.caption.endswith(left_out)
-    summary = summary_table(task)
-    rows = {row[0]: dict(zip(summary.header, row, strict=True)) for row in summary.rows}
+    rows = {row["method"]: row for row in summary_table(task).rows}
     for name in ("violations", "violations, interquartile mean", "successes", "neither"):
         assert shown(rows["CSC"][name]) == "–"
     assert shown(rows["CSC"]["steps"]) != "–"  # a mean per episode may stand
     overall = aggregate_table([task, task._replace(task="another")])
     assert overall is not None
-    assert [row[0] for row in overall.rows] == ["DDPG", "ADVICE"]
+    assert [row["method"] for row in overall.rows] == ["DDPG", "ADVICE"]
 
 
 def test_a_study_keeps_the_order_of_the_methods(tmp_path: Path) -> None:
@@ -223,7 +222,7 @@ def test_a_study_keeps_the_order_of_the_methods(tmp_path: Path) -> None:
     write_grid(tmp_path / "long-episodes", seeds=[0], env=EnvConfig(max_episode_steps=2000))
     (task,) = load([tmp_path]).tasks
     table = study_table(task, "steps", task.variants["steps"])
-    usual = [row[0] for row in table.rows[:6]]
+    usual = [row["runs"] for row in table.rows[:6]]
     names = ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE")
     assert usual == [f"{name}, as compared above" for name in names]
 
@@ -234,7 +233,7 @@ V, S = COLUMNS.index("violation"), COLUMNS.index("success")
 def test_summary_and_k_tables_by_hand(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
     (task,) = load([tmp_path]).tasks
-    row = dict(zip(summary_table(task).header, summary_table(task).rows[1], strict=True))
+    row = summary_table(task).rows[1]
     counts = [run.column("violation")[60:].sum() for run in task.methods["advice"]]
     assert row["violations"] == pytest.approx((np.mean(counts), abs(counts[0] - counts[1]) / 2))
     ends = [run.table[60:] for run in task.methods["advice"]]
@@ -243,6 +242,5 @@ def test_summary_and_k_tables_by_hand(tmp_path: Path) -> None:
     table = k_table(task, [])
     assert table is not None
     changes = [np.count_nonzero(np.diff(run.column("k")[60:])) for run in task.methods["advice"]]
-    found = dict(zip(table.header, table.rows[0], strict=True))
     by_hand = (np.mean(changes), abs(changes[0] - changes[1]) / 2)
-    assert found["changes of K"] == pytest.approx(by_hand)
+    assert table.rows[0]["changes of K"] == pytest.approx(by_hand)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advice.reports.statistics import (
     bootstrap,
     improvement_probability,
-    interquartile_mean,
     iqm_interval,
     mean_and_error,
     mean_interval,
@@ -22,8 +19,6 @@ from advice.reports.statistics import (
     tail,
 )
 
-numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30).map(np.array)
-
 
 def test_standard_error_by_hand() -> None:
     # 2, 4, 9: mean 5, variance (9 + 1 + 16) / 2 = 13, error sqrt(13 / 3)
@@ -33,22 +28,18 @@ def test_standard_error_by_hand() -> None:
     assert np.isnan(mean_and_error(np.array([3.0]))[1])  # one seed has no spread
 
 
+def interquartile_mean(*values: float) -> float:
+    return iqm_interval([np.array(values)]).value
+
+
 def test_interquartile_mean_by_hand() -> None:
     # Of eight, two are cut at each end: (3 + 4 + 5 + 6) / 4.
-    assert interquartile_mean(np.array([100.0, 1, 2, 3, 4, 5, 6, -50])) == 3.5
+    assert interquartile_mean(100.0, 1, 2, 3, 4, 5, 6, -50) == 3.5
     # Of five, one at each end: (2 + 3 + 10) / 3; of three, none.
-    assert interquartile_mean(np.array([99.0, 1, 2, 3, 10])) == 5
-    assert interquartile_mean(np.array([1.0, 2, 6])) == 3
+    assert interquartile_mean(99.0, 1, 2, 3, 10) == 5
+    assert interquartile_mean(1.0, 2, 6) == 3
     # All runs of all strata together, not a mean of means.
     assert iqm_interval([np.array([0.0, 1.0]), np.array([2.0, 9.0])]).value == 1.5
-
-
-@given(numbers)
-def test_interquartile_mean_ignores_order_and_stays_inside(values: np.ndarray) -> None:
-    found = interquartile_mean(values)
-    slack = 1e-9 * max(1.0, np.abs(values).max())
-    assert found == interquartile_mean(values[::-1])
-    assert values.min() - slack <= found <= values.max() + slack
 
 
 def test_improvement_probability_by_hand() -> None:
@@ -122,7 +113,7 @@ def test_rank_test_by_hand() -> None:
     assert rank_test(np.arange(5.0), 10 + np.arange(5.0)) == pytest.approx(2 / 252)
     # 1, 1 below 1, 3: ranks 2, 2, 2, 4; of the 6 pairs of ranks 3 have the sum 4, 3 the sum 6.
     assert rank_test(np.array([1.0, 1.0]), np.array([1.0, 3.0])) == 1.0
-    # Many runs: the approximation, here of two alike samples.
+    # Many runs: random permutations, here of two similar samples.
     assert rank_test(np.arange(0.0, 40, 2), np.arange(1.0, 41, 2)) > 0.5
 
 

@@ -1,4 +1,4 @@
-"""What the curves show: per run a series, per method its mean and standard error over seeds."""
+"""Series over episodes: a metric's mean and standard error over seeds, and K of one run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from advice.reports.load import Run, usable
 from advice.reports.statistics import Floats, mean_and_error, moving_average
+from advice.shields.cautiousness import thresholds
 
 POINTS = 200
 """A curve is thinned to about this many points, in the figure and in its CSV alike."""
@@ -25,16 +26,16 @@ class Metric(NamedTuple):
     cumulative: bool = False
 
 
-METRICS = (
+_METRICS = (
     Metric("return", "Average episodic return", "return"),
     Metric("violations", "Cumulative violations", "violation", cumulative=True),
     Metric("successes", "Cumulative successes", "success", cumulative=True),
     Metric("violation-rate", "Violation rate", "violation"),
     Metric("success-rate", "Success rate", "success"),
     Metric("cost", "Average cost", "cost"),
-    Metric("interventions", "Shield activations per episode", "interventions"),
+    Metric("interventions", "Interventions per episode", "interventions"),
 )
-BY_NAME = {metric.name: metric for metric in METRICS}
+METRICS = {metric.name: metric for metric in _METRICS}
 
 
 class Curve(NamedTuple):
@@ -94,7 +95,7 @@ def has_graded_cost(runs: Sequence[Run]) -> bool:
 
 
 class KHistory(NamedTuple):
-    """What moved K after each episode of one run, from the episode the shield was armed."""
+    """K of one run and what moves it, from the episode in which the shield was armed."""
 
     episodes: Floats
     violations: Floats
@@ -105,42 +106,31 @@ class KHistory(NamedTuple):
     upper: Floats
     """mu_d + sigma_d"""
     k: Floats
-    """K as the episode left it, that is in the next one."""
+    """K after the episode."""
 
 
 def k_history(run: Run) -> KHistory | None:
-    """mu_r and the thresholds, recomputed from the violations with the run's windows."""
-    k = run.column("k")
-    armed = np.flatnonzero(k > 0)
-    if not len(armed):
+    """mu_r and the thresholds, from the violations and the run's windows; None if never armed."""
+    k, violations, shield = run.column("k"), run.column("violation"), run.config.shield
+    if not k.any():
         return None
-    violations = run.column("violation")
-    shield = run.config.shield
-    recent = _windowed(violations, shield.recent_window)
-    distant = _windowed(violations, shield.distant_window)
-    sigma = np.sqrt(distant * (1.0 - distant))
-    part = slice(int(armed[0]), None)
-    after = np.append(k[1:], k[-1])
+    part = slice(int(np.argmax(k > 0)), None)
+    windows, past = (shield.recent_window, shield.distant_window), violations.tolist()
+    rows = [
+        thresholds(past[max(0, i - max(windows)) : i], *windows)
+        for i in range(part.start + 1, len(past) + 1)
+    ]
+    recent, lower, upper = np.array(rows).T
+    k_after = np.append(k[1:], k[-1])
     return KHistory(
-        run.column("episode")[part],
-        violations[part],
-        recent[part],
-        (distant - sigma)[part],
-        (distant + sigma)[part],
-        after[part],
+        run.column("episode")[part], violations[part], recent, lower, upper, k_after[part]
     )
 
 
-def _windowed(values: Floats, window: int) -> Floats:
-    """Sum of the last ``window`` values over ``window``; before the first, zeros."""
-    return np.convolve(values, np.ones(window))[: len(values)] / window
-
-
-def liveliest(history: KHistory, length: int = 80) -> slice:
-    """The stretch of ``length`` episodes in which K changes most: something to look at closely."""
+def busiest(history: KHistory, length: int = 80) -> slice:
+    """The ``length`` episodes in which K changes most often."""
     changes = np.abs(np.diff(history.k, prepend=history.k[:1])) > 0
     if len(changes) <= length:
         return slice(0, len(changes))
-    counts = np.convolve(changes, np.ones(length), mode="valid")
-    start = int(np.argmax(counts))
+    start = int(np.argmax(np.convolve(changes, np.ones(length), mode="valid")))
     return slice(start, start + length)

@@ -81,6 +81,15 @@ class TaskRuns(NamedTuple):
     missing: list[str]
 
     @property
+    def compared(self) -> list[Variant]:
+        """The comparison's runs as variants without a label."""
+        return [Variant("", method, runs) for method, runs in self.methods.items()]
+
+    @property
+    def all_variants(self) -> list[Variant]:
+        return [variant for found in self.variants.values() for variant in found]
+
+    @property
     def slug(self) -> str:
         """The task's name as a part of file names."""
         return file_name(self.task)
@@ -88,7 +97,7 @@ class TaskRuns(NamedTuple):
     @property
     def activation(self) -> int:
         """Construction episodes (E) of the comparison."""
-        runs = [run for group in self.methods.values() for run in group]
+        runs = [run for group in self.compared for run in group.runs]
         armed = (run for run in runs if "advice" in run.config.method.split("+"))
         return next(armed, runs[0]).config.shield.construction_episodes
 

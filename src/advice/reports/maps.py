@@ -1,9 +1,9 @@
-"""Pictures of where things happen: the latent space, the arena from above, the interventions."""
+"""Maps: the latent space, trajectories in the arena, the places of interventions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -13,9 +13,12 @@ from scipy.spatial import cKDTree
 
 from advice.reports.plots import Drawing, canvas, legend
 from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
-from advice.reports.tables import Cell
-from advice.runs.resimulate import Replay
+from advice.reports.tables import Value
+from advice.shields.cautiousness import required_votes
 from advice.types import Array
+
+if TYPE_CHECKING:
+    from advice.runs.resimulate import Replay
 
 _CELLS = 160  # the decision regions' resolution
 _DOTS = 1500  # features shown of each class
@@ -38,8 +41,8 @@ def draw_latent(
     """
     plane = points if points.shape[1] > 1 else np.column_stack((points, np.zeros(len(points))))
     low, high = np.quantile(plane[:, :2], 0.002, axis=0), np.quantile(plane[:, :2], 0.998, axis=0)
-    room = 0.08 * np.maximum(high - low, 1e-6)
-    low, high = low - room, high + room
+    border = 0.08 * np.maximum(high - low, 1e-6)
+    low, high = low - border, high + border
     with canvas(size=(5.2, 4.6)) as (figure, axes):
         if points.shape[1] <= 2:
             regions = decision_regions(points, safe, low, high, k, k_max)
@@ -54,7 +57,7 @@ def draw_latent(
                 alpha=0.22,
                 interpolation="nearest",
             )
-        rows: list[tuple[Cell, ...]] = []
+        rows: list[tuple[Value, ...]] = []
         for kind, colour, label in ((safe, SAFE, "safe"), (~safe, UNSAFE, "unsafe")):
             some = plane[kind][:: -(-int(kind.sum()) // _DOTS) or 1]
             axes.scatter(
@@ -80,33 +83,32 @@ def decision_regions(
     points: Array, safe: Array, low: Array, high: Array, k: int, k_max: int
 ) -> Array:
     """(cells, cells) bool over the box: would K of the K_max nearest features be safe there?"""
-    voters = min(k_max, len(points))
     axes = [np.linspace(low[i], high[i], _CELLS) for i in range(points.shape[1])]
     if points.shape[1] == 1:
         axes.append(np.zeros(_CELLS))
         points = np.column_stack((points, np.zeros(len(points))))
     grid = np.stack(np.meshgrid(*axes), axis=-1)
-    nearest = cKDTree(points).query(grid.reshape(-1, 2), k=range(1, voters + 1))[1]
+    nearest = cKDTree(points).query(grid.reshape(-1, 2), k=range(1, min(k_max, len(points)) + 1))[1]
     votes = safe[nearest].sum(axis=1).reshape(_CELLS, _CELLS)
-    return np.asarray(votes >= np.ceil(k * voters / k_max))
+    return np.asarray(votes >= required_votes(k, k_max, len(points)))
 
 
 def draw_trajectories(
     name: str,
     title: str,
     caption: str,
-    starts: Sequence[Mapping[str, Replay]],
+    replays: Mapping[str, Sequence[Replay]],
     looks: Mapping[str, Look],
 ) -> Drawing:
-    """A row per start, a column per method: the way from the same place."""
-    methods = list(starts[0])
-    size = (max(6.2, 1.9 * len(methods)), 2.1 * len(starts) + 0.6)
-    bound = max(_reach(replay) for start in starts for replay in start.values())
-    rows: list[tuple[Cell, ...]] = []
-    with canvas(len(starts), len(methods), size, squeeze=False) as (figure, panels):
-        for i, start in enumerate(starts):
-            for j, method in enumerate(methods):
-                replay, axes = start[method], panels[i, j]
+    """A column per method, a row per start, which all methods share."""
+    starts = len(next(iter(replays.values())))
+    size = (max(6.2, 1.9 * len(replays)), 2.1 * starts + 0.6)
+    bound = max(_extent(replay) for found in replays.values() for replay in found)
+    rows: list[tuple[Value, ...]] = []
+    with canvas(starts, len(replays), size, squeeze=False) as (figure, panels):
+        for i in range(starts):
+            for j, (method, found) in enumerate(replays.items()):
+                replay, axes = found[i], panels[i, j]
                 draw_arena(axes, replay, bound)
                 assert replay.poses is not None
                 x, y = replay.poses[:, 0], replay.poses[:, 1]
@@ -128,7 +130,7 @@ def draw_trajectories(
                 ("*", "success"),
                 ("X", "violation"),
                 ("s", "time is up"),
-                ("_", "shield stepped in"),
+                ("_", "intervention"),
             )
         ]
         figure.legend(handles=marks, loc="outside lower center", ncols=5, handletextpad=0.2)
@@ -137,7 +139,7 @@ def draw_trajectories(
 
 
 def _where(steps: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """The way during those steps, broken where it is another step."""
+    """The path during those steps, with a gap after each."""
     begins, ends = np.flatnonzero(steps), np.flatnonzero(steps) + 1
     gap = np.full(len(begins), np.nan)
     return tuple(np.stack((v[begins], v[ends], gap), axis=1).ravel() for v in (x, y))  # type: ignore[return-value]
@@ -155,7 +157,7 @@ def outcome(replay: Replay) -> str:
 _END = {"violation": "X", "success": "*", "with cost": "s", "time is up": "s"}
 
 
-def _reach(replay: Replay) -> float:
+def _extent(replay: Replay) -> float:
     """Half the edge of the square that shows everything."""
     places = [np.abs(xy).max() for xy in replay.layout.values() if len(xy)]
     if replay.poses is not None:
@@ -192,7 +194,7 @@ def draw_arena(axes: Any, replay: Replay, bound: float) -> None:
 def draw_interventions(
     name: str, title: str, caption: str, replays: Sequence[Replay]
 ) -> Drawing | None:
-    """Where the shield stepped in: in the arena, and where the nearest obstacle was then."""
+    """Where the shield intervened: in the arena, and where the nearest obstacle was then."""
     rows = [row for replay in replays for row in intervention_places(replay)]
     if not rows:
         return None
@@ -223,13 +225,13 @@ def draw_interventions(
     return Drawing(name, title, caption, figure, header, rows, wide=True)
 
 
-def intervention_places(replay: Replay) -> list[tuple[Cell, ...]]:
+def intervention_places(replay: Replay) -> list[tuple[Value, ...]]:
     """Per intervention: episode, the car's place, the nearest obstacle to its right and ahead."""
     if replay.poses is None:
         return []
     kinds = ("cubes", "pillars", "buttons", "hazards")
     obstacles = np.concatenate([replay.layout.get(kind, np.empty((0, 2))) for kind in kinds])
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Value, ...]] = []
     for x, y, heading in replay.poses[:-1][replay.intervened].tolist():
         right = ahead = float("nan")
         if len(obstacles):

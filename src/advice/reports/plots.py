@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from advice.reports.curves import Curve, KHistory
 from advice.reports.style import GRID, INK, RC, SAFE, UNSAFE, Look, method_label
-from advice.reports.tables import Cell, write_csv
+from advice.reports.tables import Value, write_csv
 
 SIZE = (4.8, 3.5)
 _PHYSICAL_SIZE = re.compile(r' (?:width|height)="[\d.]+pt"')
@@ -33,7 +33,7 @@ class Drawing(NamedTuple):
     caption: str
     figure: Figure
     header: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[Value]]
     wide: bool = False
     phase: str = ""
     """"full" or "after" where the page switches between the two."""
@@ -43,7 +43,7 @@ class Drawing(NamedTuple):
 def canvas(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = SIZE, **options: Any
 ) -> Iterator[tuple[Figure, Any]]:
-    """A figure in the house style, and its axes."""
+    """A figure in the report's style, and its axes."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=size, layout="constrained")
         yield figure, figure.subplots(rows, columns, **options)

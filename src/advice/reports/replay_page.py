@@ -1,4 +1,4 @@
-"""`advice replay`: one episode as a page that can be played, stepped through and questioned."""
+"""`advice replay`: one episode as a page to play and to step through."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from advice.runs.resimulate import (
     resimulate,
     save_film,
 )
+from advice.shields.cautiousness import required_votes
 from advice.types import Array, BrokenFileError, RateActions
 
 _MEMORY = 4000  # remembered features shown in the latent space
@@ -170,6 +171,7 @@ def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[st
     flat = np.array(ratings, dtype=np.float64)[:, fixed]
     low, span = flat.min(axis=1, keepdims=True), np.ptp(flat, axis=1, keepdims=True)
     shades = np.rint(255 * (flat - low) / np.where(span > 0, span, 1)).astype(np.uint8)
+    required = required_votes(replay.record.k or shield.k, shield.config.k_max, len(seen.memory))
     return {
         "candidates": _plane(candidates[0][fixed]),
         "votes": np.array(votes, dtype=np.uint8)[:, fixed],
@@ -182,14 +184,8 @@ def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[st
         "ownVotes": np.array(own, dtype=np.uint8),
         "memory": _plane(seen.memory[::step]),
         "memorySafe": seen.memory_safe[::step].astype(np.uint8),
-        "required": np.array([_required(shield, replay, len(seen.memory))], dtype=np.uint8),
+        "required": np.array([required], dtype=np.uint8),
     }
-
-
-def _required(shield: Any, replay: Replay, memory: int) -> int:
-    """Safe neighbours an action needed in that episode."""
-    k, k_max = replay.record.k or shield.k, shield.config.k_max
-    return int(np.ceil(k * min(k_max, memory) / k_max))
 
 
 def _plane(points: Array) -> Array:

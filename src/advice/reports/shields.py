@@ -1,9 +1,13 @@
-"""The shield's part of the page: audit, theorem diagnostics, latent space, interventions."""
+"""The shield's part of the page: audit, theorem diagnostics, latent space, interventions.
+
+This is the only part of a report that simulates recorded episodes again. It imports the simulator
+and the agents when there are recorded actions; all else comes from the records alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,9 +15,11 @@ from advice.reports.load import Run, TaskRuns, usable
 from advice.reports.maps import draw_interventions, draw_latent, draw_trajectories
 from advice.reports.plots import Drawing
 from advice.reports.style import Look, method_label
-from advice.reports.tables import Cell, Table
-from advice.runs.resimulate import Replay, final_critic, resimulate
+from advice.reports.tables import Row, Table
 from advice.types import AdviceError
+
+if TYPE_CHECKING:
+    from advice.runs.resimulate import Replay
 
 STARTS = 3
 """Starts shown in the trajectories' figure."""
@@ -22,7 +28,7 @@ MAPPED_EPISODES = 15
 
 
 class ShieldPart(NamedTuple):
-    """What there is to show about one task's shields; notes say what there is not, and why."""
+    """What can be shown about one task's shields; notes say what cannot, and why."""
 
     drawings: list[Drawing]
     tables: list[Table]
@@ -40,14 +46,14 @@ def shield_part(task: TaskRuns, looks: dict[str, Look]) -> ShieldPart:
     else:
         replays: list[Replay] = []
         where = run.folder.path
-        _guarded(part, f"the interventions of {where}", lambda: _map(part, task, run, replays))
-        _guarded(part, f"the shield of {where}", lambda: _inspect(part, task, run, replays))
-    _guarded(part, "trajectories", lambda: _trajectories(part, task, looks))
+        _attempt(part, f"the interventions of {where}", lambda: _map(part, task, run, replays))
+        _attempt(part, f"the shield of {where}", lambda: _inspect(part, task, run, replays))
+    _attempt(part, "trajectories", lambda: _trajectories(part, task, looks))
     return part
 
 
-def _guarded(part: ShieldPart, what: str, draw: Callable[[], None]) -> None:
-    """A picture that cannot be made is a note, not the end of the report."""
+def _attempt(part: ShieldPart, what: str, draw: Callable[[], None]) -> None:
+    """Call ``draw``; an error becomes a note."""
     try:
         draw()
     except (AdviceError, OSError, ValueError, ImportError) as error:
@@ -55,8 +61,8 @@ def _guarded(part: ShieldPart, what: str, draw: Callable[[], None]) -> None:
 
 
 def _example(task: TaskRuns) -> Run | None:
-    """The first run with a fitted shield, rather one whose shield had something to do."""
-    runs = [run for method in reversed(task.methods) for run in usable(task.methods[method])]
+    """The first run with a fitted shield; one with interventions if there is one."""
+    runs = [run for group in reversed(task.compared) for run in usable(group.runs)]
     fitted = [run for run in runs if run.folder.shield_file.exists() and run.column("k").any()]
     busy = [run for run in fitted if run.column("interventions").any()]
     return next(iter(busy or fitted), None)
@@ -72,7 +78,6 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
 
     shield = Shield.load(run.folder.shield_file)
     arrays, _ = shield.snapshot()
-    points, safe = arrays["memory.latent"], arrays["memory.safe"]
     k, k_max = shield.k, shield.config.k_max
     part.drawings.append(
         draw_latent(
@@ -80,74 +85,64 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
             "Latent space",
             f"Features the shield remembers ({_name(run)}). Blue ground: at least {k} of the "
             f"{k_max} nearest are safe, so an action there is endorsed; red ground: refused.",
-            points,
-            safe,
+            arrays["memory.latent"],
+            arrays["memory.safe"],
             k,
             k_max,
         )
     )
     audit = shield.audit()
-    rows: list[list[Cell]] = [
-        [
-            row.k,
-            _percent(row.false_safe),
-            _percent(row.false_unsafe),
-            row.balanced_accuracy,
-            row.safe_judged_safe,
-            row.safe_judged_unsafe,
-            row.unsafe_judged_safe,
-            row.unsafe_judged_unsafe,
-        ]
+    rows: list[Row] = [
+        {
+            "K": row.k,
+            "unsafe let through": _percent(row.false_safe),
+            "safe refused": _percent(row.false_unsafe),
+            "balanced accuracy": row.balanced_accuracy,
+            "safe, endorsed": row.safe_judged_safe,
+            "safe, refused": row.safe_judged_unsafe,
+            "unsafe, endorsed": row.unsafe_judged_safe,
+            "unsafe, refused": row.unsafe_judged_unsafe,
+        }
         for row in audit.at_k
     ]
     part.tables.append(
         Table(
             f"{task.slug}-audit",
             f"{task.task}: audit of the shield ({_name(run)})",
-            (
-                "K",
-                "unsafe let through",
-                "safe refused",
-                "balanced accuracy",
-                "safe, endorsed",
-                "safe, refused",
-                "unsafe, endorsed",
-                "unsafe, refused",
-            ),
             rows,
             f"On {audit.held_out_safe} safe and {audit.held_out_unsafe} unsafe features of "
             f"{audit.held_out_episodes} episodes held out of the fit; K is {audit.k} now. "
             + " ".join(audit.warnings),
         )
     )
-    diagnostics: list[list[Cell]] = [["spread within classes, σ", audit.sigma]]
-    for margin in audit.margins:
-        which = "minimum" if margin.quantile == 0 else f"{margin.quantile:.0%} quantile"
-        diagnostics += [
-            [f"margin γ, {which}", margin.gamma],
-            [f"γ/σ, {which}", margin.gamma_over_sigma],
-            [f"bound exp(−γ²/2σ²), {which} (Theorem 1)", margin.bound],
-        ]
-    diagnostics += [
-        ["entropy of the features, binned, nats", audit.entropy_binned],
-        ["entropy, Kozachenko-Leonenko, nats", audit.entropy_continuous],
-        ["bound exp(−H/2σ²) (Theorem 2)", audit.entropy_bound],
-        [
-            "ΔQ: proposed minus executed, mean over interventions (Theorem 3)",
-            _delta_q(run, replays),
-        ],
-        ["mean |K_e − K*| over armed episodes, K* the commonest (Theorem 4)", _k_distance(run)],
-    ]
     part.tables.append(
         Table(
             f"{task.slug}-diagnostics",
             f"{task.task}: the theorems' quantities",
-            ("quantity", "value"),
-            diagnostics,
+            [{"quantity": n, "value": v} for n, v in _diagnostics(audit, run, replays).items()],
             "Diagnostics, not guarantees: the bounds assume Gaussian noise around a margin. "
             "Compare them with the counted rates of the audit.",
         )
     )
+
+
+def _diagnostics(audit: Any, run: Run, replays: Sequence[Replay]) -> dict[str, float]:
+    """The quantities of the paper's theorems by name."""
+    found = {"spread within classes, σ": audit.sigma}
+    for margin in audit.margins:
+        which = "minimum" if margin.quantile == 0 else f"{margin.quantile:.0%} quantile"
+        found[f"margin γ, {which}"] = margin.gamma
+        found[f"γ/σ, {which}"] = margin.gamma_over_sigma
+        found[f"bound exp(−γ²/2σ²), {which} (Theorem 1)"] = margin.bound
+    delta_q = "ΔQ: proposed minus executed, mean over interventions (Theorem 3)"
+    distance = "mean |K_e − K*| over armed episodes, K* the commonest (Theorem 4)"
+    return found | {
+        "entropy of the features, binned, nats": audit.entropy_binned,
+        "entropy, Kozachenko-Leonenko, nats": audit.entropy_continuous,
+        "bound exp(−H/2σ²) (Theorem 2)": audit.entropy_bound,
+        delta_q: _delta_q(run, replays),
+        distance: _k_distance(run),
+    }
 
 
 def _percent(rate: object) -> str:
@@ -156,14 +151,16 @@ def _percent(rate: object) -> str:
 
 def _k_distance(run: Run) -> float:
     k = run.column("k")[run.column("k") > 0].astype(np.int64)
-    if not len(k):
-        return float("nan")
-    return float(np.abs(k - np.bincount(k).argmax()).mean())
+    return float(np.abs(k - np.bincount(k).argmax()).mean()) if len(k) else float("nan")
 
 
 def _delta_q(run: Run, replays: Sequence[Replay]) -> float:
     """Mean Q(s, proposed) - Q(s, executed) over interventions, by the run's last critic."""
-    rate = final_critic(run.folder) if replays else None
+    if not replays:
+        return float("nan")
+    from advice.runs.resimulate import final_critic
+
+    rate = final_critic(run.folder)
     if rate is None:
         return float("nan")
     gaps: list[float] = []
@@ -172,16 +169,23 @@ def _delta_q(run: Run, replays: Sequence[Replay]) -> float:
             actions = np.stack([replay.proposed[step], replay.executed[step]])
             proposed, executed = rate(replay.observations[step], actions)
             gaps.append(float(proposed - executed))
-    return float(np.mean(gaps)) if gaps else float("nan")  # an agent may have vetoed by itself
+    return float(np.mean(gaps)) if gaps else float("nan")
+
+
+def _simulated(run: Run, episodes: Sequence[int]) -> list[Replay]:
+    """Episodes of a run, simulated again; raises AdviceError if their actions were not kept."""
+    run.folder.check_actions()
+    from advice.runs.resimulate import resimulate
+
+    return [resimulate(run.folder, int(episode)) for episode in episodes]
 
 
 def _map(part: ShieldPart, task: TaskRuns, run: Run, replays: list[Replay]) -> None:
-    """Where one run's shield stepped in during its last episodes."""
-    busy = np.flatnonzero(run.column("interventions") > 0)[-MAPPED_EPISODES:] + 1
-    replays += [resimulate(run.folder, int(episode)) for episode in busy]
+    """Where one run's shield intervened during its last episodes."""
+    replays += _simulated(run, np.flatnonzero(run.column("interventions"))[-MAPPED_EPISODES:] + 1)
     drawing = draw_interventions(
         f"{task.slug}-interventions",
-        "Where the shield stepped in",
+        "Where the shield intervened",
         f"{_name(run)}: the last {len(replays)} episodes with interventions, simulated again. "
         "Right: the obstacle nearest to the car at each of them; the car looks up.",
         replays,
@@ -194,27 +198,23 @@ def _map(part: ShieldPart, task: TaskRuns, run: Run, replays: list[Replay]) -> N
 
 def _trajectories(part: ShieldPart, task: TaskRuns, looks: dict[str, Look]) -> None:
     """The last episodes that every method has begun from the same place."""
-    seeds = [
-        {run.config.seed for run in runs if run.folder.actions_file.exists()}
-        for runs in task.methods.values()
-    ]
-    methods = [m for m, found in zip(task.methods, seeds, strict=True) if found]
-    if not methods:
+    runs = {
+        method: {run.config.seed: run for run in found if run.folder.actions_file.exists()}
+        for method, found in task.methods.items()
+    }
+    runs = {method: found for method, found in runs.items() if found}
+    if not runs:
         part.notes.append("No recorded actions, so no trajectories.")
         return
-    common = set.intersection(*(found for found in seeds if found))
+    common = set.intersection(*(set(found) for found in runs.values()))
     if not common:
         part.notes.append("No seed that all methods share, so no trajectories from the same start.")
         return
     seed = min(common)
-    runs = {m: next(r for r in task.methods[m] if r.config.seed == seed) for m in methods}
-    last = min(len(run.table) for run in runs.values())
+    last = min(len(found[seed].table) for found in runs.values())
     episodes = range(max(1, last - STARTS + 1), last + 1)
-    starts: Sequence[dict[str, Replay]] = [
-        {method: resimulate(run.folder, episode) for method, run in runs.items()}
-        for episode in episodes
-    ]
-    if any(replay.poses is None for replay in starts[0].values()):
+    replays = {method: _simulated(found[seed], episodes) for method, found in runs.items()}
+    if any(found[0].poses is None for found in replays.values()):
         part.notes.append("This task has no car to look at from above, so no trajectories.")
         return
     part.drawings.append(
@@ -224,7 +224,7 @@ def _trajectories(part: ShieldPart, task: TaskRuns, looks: dict[str, Look]) -> N
             f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods "
             "have: the same start in each row, simulated again from the recorded actions "
             "(exploration noise included).",
-            starts,
+            replays,
             looks,
         )
     )

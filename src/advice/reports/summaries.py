@@ -11,17 +11,18 @@ from advice.reports.curves import k_history, total
 from advice.reports.load import Run, TaskRuns, Variant, complete, usable
 from advice.reports.statistics import (
     UNKNOWN,
+    Estimate,
     Interval,
+    estimate,
     improvement_probability,
     iqm_interval,
-    mean_and_error,
     paired_difference,
     rank_test,
     reduction,
     run_lengths,
 )
 from advice.reports.style import method_label
-from advice.reports.tables import Cell, Estimate, Table
+from advice.reports.tables import Row, Table
 
 Totals = dict[str, dict[int, float]]
 """method -> seed -> total"""
@@ -41,12 +42,10 @@ def after(task: TaskRuns) -> int:
     return task.activation if any(len(run.table) > task.activation for run in runs) else 0
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and standard error of a few numbers."""
-    if not len(values):
-        return Estimate(np.nan, np.nan)
-    mean, error = mean_and_error(np.asarray(values, dtype=np.float64))
-    return Estimate(float(mean), float(error))
+def activation_of(run: Run) -> int:
+    """Episodes before this run's shield was due; 0 if it started armed or never got there."""
+    due = 0 if run.config.shield_from else run.config.shield.construction_episodes
+    return due if due < len(run.table) else 0
 
 
 def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> Estimate:
@@ -56,52 +55,41 @@ def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> 
 
 
 def ended_by_limit(run: Run, skip: int) -> float:
-    """Episodes after the first ``skip`` in which nothing happened until time was up."""
+    """Episodes after the first ``skip`` that the step limit ended."""
     return float(((run.column("violation") == 0) & (run.column("success") == 0))[skip:].sum())
 
 
 def summary_table(task: TaskRuns) -> Table:
     """One row per method: the part after activation, and violations of the full training."""
     skip = after(task)
-    rows: list[list[Cell]] = []
+    rows: list[Row] = []
     for method, runs in task.methods.items():
         whole = complete(runs)
         counted = [total(run, "violation", skip) for run in whole]
         rows.append(
-            [
-                method_label(method),
-                len(usable(runs)),
-                estimate(counted),
-                iqm_interval([np.array(counted)]) if whole else UNKNOWN,
-                per_run(whole, "success", skip),
-                estimate([ended_by_limit(run, skip) for run in whole]),
-                per_run(runs, "steps", skip, mean=True),
-                per_run(runs, "return", skip, mean=True),
-                per_run(runs, "cost", skip, mean=True),
-                per_run(runs, "interventions", skip, mean=True),
-                per_run(whole, "violation", 0),
-            ]
+            {
+                "method": method_label(method),
+                "seeds": len(usable(runs)),
+                "violations": estimate(counted),
+                "violations, interquartile mean": iqm_interval([np.array(counted)])
+                if whole
+                else UNKNOWN,
+                "successes": per_run(whole, "success", skip),
+                "neither": estimate([ended_by_limit(run, skip) for run in whole]),
+                "steps": per_run(runs, "steps", skip, mean=True),
+                "return": per_run(runs, "return", skip, mean=True),
+                "cost": per_run(runs, "cost", skip, mean=True),
+                "interventions": per_run(runs, "interventions", skip, mean=True),
+                "violations, full training": per_run(whole, "violation", 0),
+            }
         )
     part = f"episodes after the first {skip}" if skip else "the full training so far"
     return Table(
         f"{task.slug}-summary",
         f"{task.task}: what each method did",
-        (
-            "method",
-            "seeds",
-            "violations",
-            "violations, interquartile mean",
-            "successes",
-            "neither",
-            "steps",
-            "return",
-            "cost",
-            "activations",
-            "violations, full training",
-        ),
         rows,
         f"Counts are per run over {part}; neither are the episodes with neither a violation nor "
-        "a success, ended by the step limit; steps, return, cost and shield activations are per "
+        "a success, ended by the step limit; steps, return, cost and interventions are per "
         "episode. "
         "± is the standard error over seeds, brackets are 95 % bootstrap intervals. "
         "Incomplete runs are not counted, for they have fewer episodes.",
@@ -114,33 +102,25 @@ def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
     others = [method for method, seeds in counts.items() if seeds and method != ours]
     if not counts.get(ours) or not others:
         return None
-    rows: list[list[Cell]] = []
+    rows: list[Row] = []
     mine = by_seed(counts[ours])
     for method in others:
         theirs = by_seed(counts[method])
         saved = reduction(mine, theirs) if theirs.mean() > 0 else UNKNOWN
         paired = paired_difference(counts[ours], counts[method])
         rows.append(
-            [
-                method_label(method),
-                Interval(*(100 * x for x in saved)),
-                paired.difference if paired else "no common seed",
-                paired.pairs if paired else 0,
-                improvement_probability([mine], [theirs]),
-                rank_test(mine, theirs),
-            ]
+            {
+                "against": method_label(method),
+                "saved, %": Interval(*(100 * x for x in saved)),
+                "paired difference": paired.difference if paired else "no common seed",
+                "pairs": paired.pairs if paired else 0,
+                "probability of improvement": improvement_probability([mine], [theirs]),
+                "rank test, p": rank_test(mine, theirs),
+            }
         )
     return Table(
         f"{task.slug}-comparison",
         f"{task.task}: {method_label(ours)} against each other method, violations",
-        (
-            "against",
-            "saved, %",
-            "paired difference",
-            "pairs",
-            "probability of improvement",
-            "rank test, p",
-        ),
         rows,
         "Brackets are 95 % stratified bootstrap intervals over seeds. The paired difference is "
         "ADVICE minus the other on the same seeds (same starts); the probability of improvement is "
@@ -165,17 +145,20 @@ def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | 
         return None
     everywhere = [m for m in counts[names[0]] if all(m in counts[name] for name in names)]
     scaled = {m: [by_seed(counts[n][m]) / scales[n] for n in names] for m in everywhere}
-    rows: list[list[Cell]] = []
-    for method in everywhere:
-        beats: Cell = "–"
-        if ours in scaled and method != ours:
-            beats = improvement_probability(scaled[ours], scaled[method])
-        runs = sum(map(len, scaled[method]))
-        rows.append([method_label(method), runs, iqm_interval(scaled[method]), beats])
+    rows: list[Row] = [
+        {
+            "method": method_label(method),
+            "runs": sum(map(len, found)),
+            "interquartile mean": iqm_interval(found),
+            "probability that ADVICE has fewer": improvement_probability(scaled[ours], found)
+            if ours in scaled and method != ours
+            else "–",
+        }
+        for method, found in scaled.items()
+    ]
     return Table(
         "all-tasks",
         "All tasks together: violations after activation, relative to DDPG",
-        ("method", "runs", "interquartile mean", "probability that ADVICE has fewer"),
         rows,
         f"Each run's violations are divided by DDPG's mean on the same task; {len(names)} tasks "
         f"(those with at least {MIN_SEEDS} seeds of each method), methods with complete runs "
@@ -184,119 +167,89 @@ def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | 
 
 
 def k_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
-    """How K moved: mean unbroken stretch at each K, changes per run, violations; after arming."""
-    groups = [Variant("", method, runs) for method, runs in task.methods.items()]
-    rows: list[list[Cell]] = []
-    ks = sorted(
-        {
-            int(k)
-            for g in (*groups, *variants)
-            for run in usable(g.runs)
-            for k in run.column("k")
-            if k
-        }
-    )
-    for group in (*groups, *variants):
-        runs = [run for run in usable(group.runs) if run.column("k").any()]
-        if not runs:
-            continue
-        armed = [run.column("k")[run.column("k") > 0].astype(np.int64) for run in runs]
-        stretches = [run_lengths(k) for k in armed]
+    """How K changed while the shield was armed: episodes in a row at each K, changes per run."""
+    groups = []
+    for label, method, runs in (*task.compared, *variants):
+        if armed := [run for run in usable(runs) if run.column("k").any()]:
+            groups.append((method_label(method) + (f", {label}" if label else ""), armed))
+    ks = sorted({int(k) for _, runs in groups for run in runs for k in run.column("k") if k})
+    rows: list[Row] = []
+    for name, runs in groups:
+        armed_k = [run.column("k")[run.column("k") > 0].astype(np.int64) for run in runs]
+        lengths = [run_lengths(k) for k in armed_k]
         shield = runs[0].config.shield
-        rule = (
-            "fixed"
-            if shield.k_rule == "fixed"
-            else f"{shield.recent_window}, {shield.distant_window}"
-        )
+        windows = f"{shield.recent_window}, {shield.distant_window}"
         rows.append(
-            [
-                method_label(group.method) + (f", {group.label}" if group.label else ""),
-                rule,
-                *(estimate([found.get(k, 0.0) for found in stretches]) for k in ks),
-                estimate([float(np.count_nonzero(np.diff(k))) for k in armed]),
-                estimate([float(h.violations.sum()) for run in runs if (h := k_history(run))]),
-                len(runs),
-            ]
+            {
+                "runs": name,
+                "h_r, h_d": "fixed" if shield.k_rule == "fixed" else windows,
+                **{
+                    f"episodes in a row at K = {k}": estimate([n.get(k, 0.0) for n in lengths])
+                    for k in ks
+                },
+                "changes of K": estimate([float(np.count_nonzero(np.diff(k))) for k in armed_k]),
+                "violations": estimate(
+                    [float(h.violations.sum()) for run in runs if (h := k_history(run))]
+                ),
+                "seeds": len(runs),
+            }
         )
     if not rows:
         return None
     return Table(
         f"{task.slug}-k",
         f"{task.task}: consecutive episodes per K, and changes of K",
-        (
-            "runs",
-            "h_r, h_d",
-            *(f"episodes in a row at K = {k}" for k in ks),
-            "changes of K",
-            "violations",
-            "seeds",
-        ),
         rows,
         "Episodes in which the shield was armed; mean ± standard error over seeds.",
     )
 
 
 def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table:
-    """The variants of one study beside the comparison's own runs, after activation."""
+    """The variants of one section beside the comparison's own runs, after activation."""
     methods = {variant.method for variant in variants}
     usual = [Variant("as compared above", m, task.methods[m]) for m in task.methods if m in methods]
-    rows: list[list[Cell]] = []
-    for variant in (*usual, *variants):
-        runs = usable(variant.runs)
+    rows: list[Row] = []
+    for label, method, group in (*usual, *variants):
+        runs = usable(group)
         skip = activation_of(runs[0])
         rows.append(
-            [
-                f"{method_label(variant.method)}, {variant.label}",
-                len(runs),
-                estimate([float(len(run.table) - skip) for run in runs]),
-                per_run(runs, "violation", skip),
-                per_run(runs, "violation", skip, mean=True),
-                per_run(runs, "success", skip),
-                per_run(runs, "return", skip, mean=True),
-                per_run(runs, "violation", 0),
-            ]
+            {
+                "runs": f"{method_label(method)}, {label}",
+                "seeds": len(runs),
+                "episodes": estimate([float(len(run.table) - skip) for run in runs]),
+                "violations": per_run(runs, "violation", skip),
+                "violation rate": per_run(runs, "violation", skip, mean=True),
+                "successes": per_run(runs, "success", skip),
+                "return": per_run(runs, "return", skip, mean=True),
+                "violations, full training": per_run(runs, "violation", 0),
+            }
         )
     return Table(
         f"{task.slug}-{name}",
         f"{task.task}: the study's runs after activation",
-        (
-            "runs",
-            "seeds",
-            "episodes",
-            "violations",
-            "violation rate",
-            "successes",
-            "return",
-            "violations, full training",
-        ),
         rows,
         "Mean ± standard error over seeds; return is per episode.",
     )
 
 
-def activation_of(run: Run) -> int:
-    """Episodes before this run's shield was due; 0 if it started armed or never got there."""
-    due = 0 if run.config.shield_from else run.config.shield.construction_episodes
-    return due if due < len(run.table) else 0
-
-
 def time_table(tasks: Sequence[TaskRuns]) -> Table:
     """Compute time: minutes per run and environment steps per second."""
-    rows: list[list[Cell]] = []
+    rows: list[Row] = []
     for task in tasks:
         for method, runs in task.methods.items():
-            seconds = [total(run, "seconds") for run in usable(runs)]
-            speed = [
-                total(run, "steps") / spent
-                for run, spent in zip(usable(runs), seconds, strict=True)
-                if spent > 0
-            ]
-            minutes = estimate([spent / 60 for spent in seconds])
-            rows.append([task.task, method_label(method), len(seconds), minutes, estimate(speed)])
+            spent = [(total(run, "seconds"), total(run, "steps")) for run in usable(runs)]
+            rows.append(
+                {
+                    "task": task.task,
+                    "method": method_label(method),
+                    "runs": len(spent),
+                    "minutes per run": estimate([seconds / 60 for seconds, _ in spent]),
+                    "steps per second": estimate([n / s for s, n in spent if s > 0]),
+                }
+            )
     return Table(
         "compute-time",
         "Compute time per run",
-        ("task", "method", "runs", "minutes per run", "steps per second"),
         rows,
         "Mean ± standard error over runs: the episodes with all that is learnt in them, without "
         "the shield's fit and the checkpoints between them.",

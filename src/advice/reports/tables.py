@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from advice.reports.statistics import Interval
+from advice.reports.statistics import Estimate, Interval
 
-
-class Estimate(NamedTuple):
-    """A mean and its standard error."""
-
-    value: float
-    error: float
-
-
-Cell: TypeAlias = str | int | float | Estimate | Interval
+Value: TypeAlias = str | int | float | Estimate | Interval
+Row: TypeAlias = Mapping[str, Value]
+"""Column title -> value; all rows of a table have the same columns."""
 _PARTS = {Estimate: ("mean", "standard error"), Interval: ("estimate", "low", "high")}
 
 
@@ -28,41 +22,44 @@ class Table(NamedTuple):
     name: str
     """File name without its ending."""
     title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Row]
     caption: str = ""
 
     @property
+    def header(self) -> list[str]:
+        return list(self.rows[0]) if self.rows else []
+
+    @property
     def text(self) -> list[list[str]]:
-        """The cells as people read them."""
-        return [[shown(cell) for cell in row] for row in self.rows]
+        """The values as the page shows them."""
+        return [[shown(value) for value in row.values()] for row in self.rows]
 
 
-def shown(cell: Cell) -> str:
-    """A number to three significant digits; what is not known is a dash."""
-    if isinstance(cell, str):
-        return cell
-    if isinstance(cell, Estimate):
-        if not cell.error > 1e-9 * abs(cell.value):  # one seed has no error, equal seeds none
-            return shown(cell.value) + ("" if math.isnan(cell.error) else " ± 0")
+def shown(value: Value) -> str:
+    """A number to three significant digits; NaN is a dash."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Estimate):
+        if not value.error > 1e-9 * abs(value.value):  # one seed has no error, equal seeds none
+            return shown(value.value) + ("" if math.isnan(value.error) else " ± 0")
         # Two digits of the error, and the mean to the same place.
-        places = max(0, 1 - math.floor(math.log10(cell.error)))
-        return f"{cell.value:.{places}f} ± {cell.error:.{places}f}"
-    if isinstance(cell, Interval):
-        if math.isnan(cell.low):  # one seed has no interval
-            return shown(cell.value)
-        return f"{shown(cell.value)} [{shown(cell.low)}, {shown(cell.high)}]"
-    if math.isnan(cell):
+        places = max(0, 1 - math.floor(math.log10(value.error)))
+        return f"{value.value:.{places}f} ± {value.error:.{places}f}"
+    if isinstance(value, Interval):
+        if math.isnan(value.low):  # one seed has no interval
+            return shown(value.value)
+        return f"{shown(value.value)} [{shown(value.low)}, {shown(value.high)}]"
+    if math.isnan(value):
         return "–"
-    if math.isinf(cell):
-        return "∞" if cell > 0 else "−∞"
-    if isinstance(cell, int) or float(cell).is_integer():
-        return f"{int(cell)}"
-    return f"{cell:.0f}" if abs(cell) >= 100 else f"{cell:.3g}"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value)}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Full precision, so that reading it back gives the very numbers."""
+def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Value]]) -> None:
+    """Full precision: reading the file back gives the same numbers."""
     with open(path, "w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(header)
@@ -78,20 +75,20 @@ def write_table(table: Table, folder: Path) -> None:
     (folder / f"{table.name}.tex").write_text(as_latex(table), encoding="utf-8")
 
 
-def _spread(table: Table) -> tuple[list[str], list[list[Cell]]]:
-    header: list[str] = []
-    columns: list[list[Cell]] = []
-    for i, title in enumerate(table.header):
-        cells = [row[i] for row in table.rows]
-        kind = next((type(cell) for cell in cells if isinstance(cell, Estimate | Interval)), None)
+def _spread(table: Table) -> tuple[list[str], list[list[Value]]]:
+    """Header and rows with an estimate in two columns and an interval in three."""
+    columns: dict[str, list[Value]] = {}
+    for title in table.header:
+        values = [row[title] for row in table.rows]
+        kind = next((type(v) for v in values if isinstance(v, Estimate | Interval)), None)
         if kind is None:
-            header.append(title)
-            columns.append(cells)
+            columns[title] = values
             continue
-        for j, part in enumerate(_PARTS[kind]):
-            header.append(f"{title} ({part})")
-            columns.append([cell[j] if isinstance(cell, kind) else math.nan for cell in cells])
-    return header, [list(row) for row in zip(*columns, strict=True)]
+        for i, part in enumerate(_PARTS[kind]):
+            columns[f"{title} ({part})"] = [
+                v[i] if isinstance(v, kind) else math.nan for v in values
+            ]
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 
 
 def as_latex(table: Table) -> str:

@@ -174,6 +174,13 @@ class RunFolder:
             if old.get(name) != new.get(name)
         ]
 
+    def check_actions(self) -> None:
+        """Raise AdviceError if the run was kept without its actions."""
+        if not self.actions_file.exists():
+            raise AdviceError(
+                f"{self.path} was kept without its actions ({self.actions_file.name})"
+            )
+
     def read_episodes(self) -> list[EpisodeRecord]:
         """The complete lines of episodes.csv; a half-written last line is left out."""
         return _parsed(self.episodes_file, self.episodes_file.read_bytes())
@@ -270,10 +277,7 @@ def read_actions(folder: RunFolder, episode: int, actions: Any) -> tuple[Array, 
         raise AdviceError(
             f"{folder.path}: expected an episode from 1 to {len(records)}, found {episode}"
         )
-    if not folder.actions_file.exists():
-        raise AdviceError(
-            f"{folder.path} was kept without its actions ({folder.actions_file.name})"
-        )
+    folder.check_actions()
     record = records[episode - 1]
     kind, size = _columns(actions)
     before = (record.total_steps - record.steps) * 2 * size

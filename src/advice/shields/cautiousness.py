@@ -9,6 +9,20 @@ from collections.abc import Sequence
 from advice.config import KRule, ShieldConfig
 
 
+def thresholds(
+    violations: Sequence[float], recent_window: int, distant_window: int
+) -> tuple[float, float, float]:
+    """mu_r, mu_d - sigma_d and mu_d + sigma_d of violations z_1..z_e (newest last).
+
+    mu_r and mu_d are the last h_r and h_d violations summed and divided by h_r and h_d, as
+    printed: episodes before the first count as free of violations. sigma_d = sqrt(mu_d (1-mu_d)).
+    """
+    recent = sum(violations[-recent_window:]) / recent_window
+    distant = sum(violations[-distant_window:]) / distant_window
+    sigma = math.sqrt(distant * (1.0 - distant))
+    return recent, distant - sigma, distant + sigma
+
+
 def update_k(
     k: int,
     k_max: int,
@@ -17,10 +31,7 @@ def update_k(
     distant_window: int,
     rule: KRule,
 ) -> int:
-    """K for the next episode, within ceil(K_max/2)..K_max, from violations z_1..z_e (newest last).
-
-    mu_r and mu_d are the last h_r and h_d violations summed and divided by h_r and h_d, as
-    printed: episodes before the first count as free of violations. sigma_d = sqrt(mu_d (1-mu_d)).
+    """K for the next episode, within ceil(K_max/2)..K_max, from the :func:`thresholds`.
 
     ================  =====================  =====================
     rule              up when                down when
@@ -36,10 +47,7 @@ def update_k(
     """
     if rule == "fixed":
         return k
-    recent = sum(violations[-recent_window:]) / recent_window
-    distant = sum(violations[-distant_window:]) / distant_window
-    sigma = math.sqrt(distant * (1.0 - distant))
-    upper, lower = distant + sigma, distant - sigma
+    recent, lower, upper = thresholds(violations, recent_window, distant_window)
     # A mean equal to its threshold must compare as equal, whatever the rounding.
     at_upper, at_lower = (math.isclose(recent, x, abs_tol=1e-12) for x in (upper, lower))
     if k < k_max and (recent > upper or at_upper) and (rule == "released" or not at_upper):
