@@ -27,7 +27,7 @@ from advice.runs.grid import (
     write_grid,
 )
 from advice.runs.loop import train
-from advice.runs.ray_engine import Courier, Home
+from advice.runs.ray_engine import FileSender, FileStore
 from advice.runs.records import RunFolder
 from advice.runs.studies import SUITES, find_suite, select, with_settings
 from advice.threads import one_thread
@@ -264,7 +264,7 @@ def test_a_lenders_folder_is_the_same_however_it_is_written(
 class FakeRay:
     """Calls at once what Ray would call elsewhere."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: FileStore) -> None:
         self.fetch = SimpleNamespace(remote=home.fetch)
         self.store = SimpleNamespace(remote=home.store)
 
@@ -277,12 +277,12 @@ def test_files_that_were_cut_back_and_grew_again_arrive_whole(tmp_path: Path) ->
     for folder in (home, away):
         folder.mkdir()
         (folder / "episodes.csv").write_text("one\ntwo\nthree\n")
-    ray = FakeRay(Home())
-    courier = Courier(ray, ray, str(home), away)
+    ray = FakeRay(FileStore())
+    sender = FileSender(ray, ray, str(home), away)
     (away / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")
-    courier.send()
+    sender.send()
     assert (home / "episodes.csv").read_text() == "one\nTWO again\nthree\nfour\n"
     with open(away / "episodes.csv", "a") as stream:
         stream.write("five\n")
-    courier.send()
+    sender.send()
     assert (home / "episodes.csv").read_text().endswith("four\nfive\n")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,10 @@ POINTS = 200
 """A curve is thinned to about this many points, in the figure and in its CSV alike."""
 WINDOW = 100
 """Averages are over this many episodes, or a tenth of a shorter training."""
+
+
+Skip: TypeAlias = int | Callable[[Run], int]
+"""Episodes of a run that do not count: the same number for all runs, or a function of the run."""
 
 
 class Metric(NamedTuple):
@@ -50,11 +54,11 @@ class Curve(NamedTuple):
 
 
 def curve(
-    name: str, label: str, runs: Sequence[Run], metric: Metric, skip: Sequence[int] | int = 0
+    name: str, label: str, runs: Sequence[Run], metric: Metric, skip: Skip = 0
 ) -> Curve | None:
-    """The metric over the runs' common length, after each run's first ``skip`` episodes."""
+    """The metric over the runs' common length after ``skip``; None if no episode is left."""
     runs = usable(runs)
-    skips = [skip] * len(runs) if isinstance(skip, int) else list(skip)
+    skips = [skip if isinstance(skip, int) else skip(run) for run in runs]
     columns = [run.column(metric.column)[s:] for run, s in zip(runs, skips, strict=True)]
     length = min((len(column) for column in columns), default=0)
     if length == 0:
@@ -69,6 +73,14 @@ def curve(
         at = at[at >= window // 4]  # an average of the first few episodes is noise
     mean, error = mean_and_error(series[:, at])
     return Curve(name, label, at + 1.0, mean, error, len(runs))
+
+
+def of_groups(
+    groups: Iterable[tuple[str, str, Sequence[Run]]], metric: Metric, skip: Skip
+) -> list[Curve]:
+    """The curves of (name, label, runs), without those that are None."""
+    found = (curve(name, label, runs, metric, skip) for name, label, runs in groups)
+    return [item for item in found if item]
 
 
 def smoothing(length: int) -> int:

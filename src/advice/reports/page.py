@@ -10,38 +10,11 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from advice.reports import curves, plots, summaries
 from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare
-from advice.reports.curves import (
-    METRICS,
-    busiest,
-    curve,
-    has_graded_cost,
-    k_history,
-    smoothing,
-    total,
-)
 from advice.reports.load import Collection, Run, TaskRuns, Variant, load, usable
-from advice.reports.plots import (
-    Drawing,
-    draw_curves,
-    draw_k_history,
-    draw_times,
-    save,
-    series_class,
-)
 from advice.reports.shields import shield_part
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
-from advice.reports.summaries import (
-    activation_of,
-    after,
-    aggregate_table,
-    comparison_table,
-    k_table,
-    study_table,
-    summary_table,
-    time_table,
-    totals,
-)
 from advice.reports.tables import Table, write_table
 from advice.runs.studies import section
 
@@ -51,7 +24,7 @@ class Section(NamedTuple):
 
     anchor: str
     title: str
-    figures: list[tuple[Drawing, Markup]]
+    figures: list[tuple[plots.Drawing, Markup]]
     """Each with its SVG, which the page embeds."""
     tables: list[Table]
     notes: Sequence[str]
@@ -96,11 +69,11 @@ def write_report(
     times = [_time_figure(task, looks) for task in tasks]
     page = {
         "chapters": chapters,
-        "overall": writer.tables(aggregate_table(tasks)),
-        "times": writer.section("compute", "Compute time", times, [time_table(tasks)]),
+        "overall": writer.tables(summaries.aggregate_table(tasks)),
+        "times": writer.section("compute", "Compute time", times, [summaries.time_table(tasks)]),
         "collection": collection,
         "methods": [
-            (series_class(m), method_label(m), looks[m].colour)
+            (plots.series_class(m), method_label(m), looks[m].colour)
             for m in method_order(m for task in tasks for m in task.methods)
         ],
         "runs": sum(len(group.runs) for group in groups),
@@ -138,13 +111,13 @@ class _Writer:
         self,
         anchor: str,
         title: str,
-        drawings: Sequence[Drawing],
+        drawings: Sequence[plots.Drawing],
         tables: Sequence[Table | None],
         notes: Sequence[str] = (),
     ) -> Section:
         figures = []
         for drawing in drawings:
-            figures.append((drawing, Markup(save(drawing, self._figures))))
+            figures.append((drawing, Markup(plots.save(drawing, self._figures))))
             drawing.figure.clear()  # frees its memory
         return Section(anchor, title, figures, self.tables(*tables), notes)
 
@@ -157,18 +130,20 @@ class _Writer:
 
 
 def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter:
-    graded = has_graded_cost([run for group in task.compared for run in group.runs])
-    claims = [compare(task.task, totals(task, "violation", after(task)))]
+    graded = curves.has_graded_cost([run for group in task.compared for run in group.runs])
+    claims = [compare(task.task, summaries.totals(task, "violation", summaries.after(task)))]
     if graded:
-        claims.append(compare(task.task, totals(task, "cost", after(task)), what="cost"))
-    curves = _curve_figures(task, looks, graded)
-    tables = [summary_table(task), comparison_table(task)]
+        claims.append(
+            compare(task.task, summaries.totals(task, "cost", summaries.after(task)), what="cost")
+        )
+    drawings = _curve_figures(task, looks, graded)
+    tables = [summaries.summary_table(task), summaries.comparison_table(task)]
     sections = [
         writer.section(
-            f"{task.slug}-curves", "Learning and safety", curves, tables, _late_shields(task)
+            f"{task.slug}-curves", "Learning and safety", drawings, tables, _late_shields(task)
         )
     ]
-    k_figures, table = _k_figures(task), k_table(task, task.all_variants)
+    k_figures, table = _k_figures(task), summaries.k_table(task, task.all_variants)
     if k_figures or table:
         sections.append(writer.section(f"{task.slug}-k", "K over time", k_figures, [table]))
     part = shield_part(task, looks)
@@ -177,35 +152,38 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
     for key, variants in task.variants.items():
         anchor, title = f"{task.slug}-{key}", f"Study: {section(key).title}"
         drawings = _study_figures(task, key, variants, looks)
-        sections.append(writer.section(anchor, title, drawings, [study_table(task, key, variants)]))
-    phases = {drawing.phase for drawing in curves} >= {"full", "after"}
+        sections.append(
+            writer.section(anchor, title, drawings, [summaries.study_table(task, key, variants)])
+        )
+    phases = {drawing.phase for drawing in drawings} >= {"full", "after"}
     return Chapter(task.task, claims, task.missing, sections, phases)
 
 
-def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list[Drawing]:
+def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list[plots.Drawing]:
     """Every metric twice: after activation, counted from zero, and over the full training."""
     drawings = []
-    shown = [
-        m for m in METRICS.values() if m.name != "success-rate" and (graded or m.name != "cost")
-    ]
+    hidden = {"success-rate"} if graded else {"success-rate", "cost"}
     for phase, skip in (("after", task.activation), ("full", 0)):
-        for metric in shown:
-            found = (curve(m, method_label(m), r, metric, skip) for m, r in task.methods.items())
-            curves = [item for item in found if item]
-            if not curves:
+        for metric in (m for m in curves.METRICS.values() if m.name not in hidden):
+            lines = curves.of_groups(
+                [(method, method_label(method), runs) for method, runs in task.methods.items()],
+                metric,
+                skip,
+            )
+            if not lines:
                 continue
-            length = int(curves[-1].episodes[-1])
-            average = f"Average of the last {_plural(smoothing(length), 'episode')}"
-            least, *_, most = sorted(item.seeds for item in (*curves, curves[0]))
+            length = int(lines[-1].episodes[-1])
+            average = f"Average of the last {_plural(curves.smoothing(length), 'episode')}"
+            least, most = min(line.seeds for line in lines), max(line.seeds for line in lines)
             seeds = _plural(least, "seed") if least == most else f"{least} to {most} seeds"
             drawings.append(
-                draw_curves(
+                plots.draw_curves(
                     f"{task.slug}-{metric.name}-{phase}",
                     metric.title,
                     (f"Counted from zero after episode {skip}. " if skip else "")
                     + ("Running total" if metric.cumulative else average)
                     + f"; mean and standard error over {seeds}.",
-                    curves,
+                    lines,
                     looks,
                     "episodes since activation" if skip else "episode",
                     phase,
@@ -224,7 +202,7 @@ def _late_shields(task: TaskRuns) -> list[str]:
     notes = []
     for method, runs in task.methods.items():
         for run in runs if method.split("+")[-1] == "advice" else ():
-            history, due = k_history(run), activation_of(run) + 1
+            history, due = curves.k_history(run), summaries.activation_of(run) + 1
             if history and history.episodes[0] > due:
                 notes.append(
                     f"{method_label(method)}, seed {run.config.seed}: the shield was armed in "
@@ -233,10 +211,10 @@ def _late_shields(task: TaskRuns) -> list[str]:
     return notes
 
 
-def _k_figures(task: TaskRuns) -> list[Drawing]:
+def _k_figures(task: TaskRuns) -> list[plots.Drawing]:
     """K of one run: all armed episodes, and those in which K changes most."""
     runs = [run for group in reversed(task.compared) for run in usable(group.runs)]
-    armed = [(run, history) for run in runs if (history := k_history(run))]
+    armed = [(run, history) for run in runs if (history := curves.k_history(run))]
     if not armed:
         return []
     run, history = next(((r, h) for r, h in armed if len(set(h.k)) > 1), armed[0])
@@ -249,17 +227,21 @@ def _k_figures(task: TaskRuns) -> list[Drawing]:
         f"{which} K rises when the recent rate exceeds the upper threshold and falls at the "
         "lower one; shown as each episode leaves it."
     )
-    name, close = f"{task.slug}-k", busiest(history)
-    drawings = [draw_k_history(f"{name}-history", "K over time", caption, history, slice(None))]
+    name, close = f"{task.slug}-k", curves.busiest(history)
+    drawings = [
+        plots.draw_k_history(f"{name}-history", "K over time", caption, history, slice(None))
+    ]
     if (count := close.stop - close.start) < len(history.k):
         caption = f"{which} The {count} episodes in which K changes most."
-        drawings.append(draw_k_history(f"{name}-close", "K up close", caption, history, close))
+        drawings.append(
+            plots.draw_k_history(f"{name}-close", "K up close", caption, history, close)
+        )
     return drawings
 
 
 def _study_figures(
     task: TaskRuns, key: str, variants: list[Variant], looks: dict[str, Look]
-) -> list[Drawing]:
+) -> list[plots.Drawing]:
     """The curves of a section's variants, each counted from the run's own activation."""
     study = section(key)
     groups: list[tuple[str, str, list[Run]]]  # key of the look, label, runs
@@ -279,19 +261,14 @@ def _study_figures(
         looks = variant_looks(label for label, _, _ in groups)
     rates, counts = ("violation-rate", "success-rate"), ("return", "violations", "successes")
     drawings = []
-    for metric in (METRICS[name] for name in (rates if study.rates else counts)):
-        curves = [
-            found
-            for name, label, runs in groups
-            if (found := curve(name, label, runs, metric, [activation_of(r) for r in usable(runs)]))
-        ]
-        if curves:
+    for metric in (curves.METRICS[name] for name in (rates if study.rates else counts)):
+        if lines := curves.of_groups(groups, metric, summaries.activation_of):
             drawings.append(
-                draw_curves(
+                plots.draw_curves(
                     f"{task.slug}-{key}-{metric.name}",
                     metric.title,
                     "Counted from each run's own activation; mean and standard error over seeds.",
-                    curves,
+                    lines,
                     looks,
                     "episodes since activation",
                 )
@@ -299,10 +276,10 @@ def _study_figures(
     return drawings
 
 
-def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Drawing:
+def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> plots.Drawing:
     minutes = {
-        method: [total(run, "seconds") / 60 for run in usable(runs)]
+        method: [curves.total(run, "seconds") / 60 for run in usable(runs)]
         for method, runs in task.methods.items()
     }
     caption = "Compute time per run: a dot per run, a bar for the mean."
-    return draw_times(f"{task.slug}-time", task.task, caption, minutes, looks)
+    return plots.draw_times(f"{task.slug}-time", task.task, caption, minutes, looks)

@@ -112,16 +112,12 @@ def judged_in_words(judged: list[Counterfactual]) -> str:
 
 def _arrays(replay: Replay) -> dict[str, Array]:
     """The episode itself."""
-    arrays: dict[str, Array] = {
-        "observations": replay.observations.reshape(len(replay.observations), -1).astype("<f4"),
-        "proposed": replay.proposed.astype("<f4"),
-        "executed": replay.executed.astype("<f4"),
-        "rewards": replay.rewards.astype("<f4"),
-        "costs": replay.costs.astype("<f4"),
-        "violations": replay.violations.astype(np.uint8),
-        "successes": replay.successes.astype(np.uint8),
-        "intervened": replay.intervened.astype(np.uint8),
-    }
+    flags = ("violations", "successes", "intervened")
+    numbers = ("proposed", "executed", "rewards", "costs")
+    observations = replay.observations.reshape(len(replay.observations), -1)
+    arrays: dict[str, Array] = {"observations": observations.astype("<f4")}
+    arrays |= {name: getattr(replay, name).astype("<f4") for name in numbers}
+    arrays |= {name: getattr(replay, name).astype(np.uint8) for name in flags}
     if replay.poses is not None:
         arrays["poses"] = replay.poses.astype("<f4")
     return arrays

@@ -6,7 +6,7 @@ and the agents when there are recorded actions; all else comes from the records 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -172,17 +172,18 @@ def _delta_q(run: Run, replays: Sequence[Replay]) -> float:
     return float(np.mean(gaps)) if gaps else float("nan")
 
 
-def _simulated(run: Run, episodes: Sequence[int]) -> list[Replay]:
+def _simulated(run: Run, episodes: Iterable[int]) -> list[Replay]:
     """Episodes of a run, simulated again; raises AdviceError if their actions were not kept."""
     run.folder.check_actions()
     from advice.runs.resimulate import resimulate
 
-    return [resimulate(run.folder, int(episode)) for episode in episodes]
+    return [resimulate(run.folder, episode) for episode in episodes]
 
 
 def _map(part: ShieldPart, task: TaskRuns, run: Run, replays: list[Replay]) -> None:
     """Where one run's shield intervened during its last episodes."""
-    replays += _simulated(run, np.flatnonzero(run.column("interventions"))[-MAPPED_EPISODES:] + 1)
+    busy = np.flatnonzero(run.column("interventions")) + 1
+    replays += _simulated(run, busy[-MAPPED_EPISODES:].tolist())
     drawing = draw_interventions(
         f"{task.slug}-interventions",
         "Where the shield intervened",

@@ -1,4 +1,4 @@
-"""One look everywhere: the colour, dash and name of every method, and matplotlib's settings."""
+"""The colour, dash and name of every method, and matplotlib's settings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def method_looks(methods: Iterable[str]) -> dict[str, Look]:
 
 
 def variant_looks(labels: Iterable[str]) -> dict[str, Look]:
-    """Looks for the variants of a study, from cautious blue to bold orange."""
+    """Looks for the variants of a study, in their order."""
     colours = ("#1f83c4", "#009e73", "#d99a00", "#d55e00", "#c06fa0", "#8f7ee7", "#7d8590")
     dashes = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
     return {
@@ -77,12 +77,8 @@ RC: dict[Any, Any] = {
     "axes.titlesize": 11,
     "axes.labelsize": 10,
     "legend.fontsize": 9,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -93,23 +93,19 @@ def _spread(table: Table) -> tuple[list[str], list[list[Value]]]:
 
 def as_latex(table: Table) -> str:
     """A booktabs tabular with its caption."""
-    rows = [" & ".join(map(_escaped, row)) + r" \\" for row in table.text]
-    return "\n".join(
-        (
-            r"\begin{table}[htb]",
-            r"\centering",
-            rf"\caption{{{_escaped(table.title)}}}",
-            rf"\begin{{tabular}}{{@{{}}l{'r' * (len(table.header) - 1)}@{{}}}}",
-            r"\toprule",
-            " & ".join(map(_escaped, table.header)) + r" \\",
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        )
-    )
+    header, *rows = (" & ".join(map(_escaped, row)) for row in (table.header, *table.text))
+    body = "".join(f"{row} \\\\\n" for row in rows)
+    return rf"""\begin{{table}}[htb]
+\centering
+\caption{{{_escaped(table.title)}}}
+\begin{{tabular}}{{@{{}}l{"r" * (len(table.header) - 1)}@{{}}}}
+\toprule
+{header} \\
+\midrule
+{body}\bottomrule
+\end{{tabular}}
+\end{{table}}
+"""
 
 
 _LATEX = str.maketrans(

@@ -1,4 +1,4 @@
-"""The local engine: a grid's cells as pinned processes on this machine."""
+"""The local engine: each cell of a grid as a process on a core of its own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from advice.config import to_dict
 from advice.runs.grid import Cell
-from advice.runs.worker import DONE, LOCKED, STOPPED
+from advice.runs.worker import DONE, LOCKED, STOPPED, order_of
 from advice.threads import one_thread
 
 POLL_SECONDS = 0.2
 
-Watch = Callable[[], None]
+OnPoll = Callable[[], None]
 """Called several times a second while a grid runs, to redraw a view."""
 
 
@@ -37,7 +36,7 @@ class _Worker(NamedTuple):
 
 
 def run_local(
-    cells: Sequence[Cell], watch: Watch, processes: int | None = None, attempts: int = 3
+    cells: Sequence[Cell], on_poll: OnPoll, processes: int | None = None, attempts: int = 3
 ) -> GridOutcome:
     """Run every cell in a process of its own, one per core, each pinned and single-threaded.
 
@@ -72,7 +71,9 @@ def run_local(
                 for cell in [cell for cell in waiting if cell.after in lost]:
                     waiting.remove(cell)
                     cell.folder.path.mkdir(parents=True, exist_ok=True)
-                    cell.folder.error_file.write_text("the run that lends its shield has failed\n")
+                    cell.folder.error_file.write_text(
+                        "the run whose shield this one starts with has failed\n"
+                    )
                     failed.append(cell)
                 for cell in [cell for cell in waiting if _may_start(cell, not_before)][: len(free)]:
                     waiting.remove(cell)
@@ -93,7 +94,7 @@ def run_local(
                     else:
                         _explain(cell, code)
                         failed.append(cell)
-            watch()
+            on_poll()
             time.sleep(POLL_SECONDS)
         return GridOutcome(failed, bool(signals))
     finally:
@@ -110,16 +111,10 @@ def _may_start(cell: Cell, not_before: dict[Any, float]) -> bool:
 
 
 def _start(cell: Cell, core: int | None) -> _Worker:
-    order = {
-        "config": to_dict(cell.config),
-        "folder": str(cell.folder.path),
-        "core": core,
-        "command": sys.argv[1:],
-    }
-    log = cell.folder.open_log()
-    with log:
+    order = json.dumps(order_of(cell) | {"core": core})
+    with cell.folder.open_log() as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "advice.runs.worker", json.dumps(order)],
+            [sys.executable, "-m", "advice.runs.worker", order],
             env=one_thread(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -130,7 +125,7 @@ def _start(cell: Cell, core: int | None) -> _Worker:
 
 
 def _explain(cell: Cell, code: int) -> None:
-    """Leave a reason in the folder when the worker itself could not."""
+    """Write the reason of a failure if the worker could not."""
     if not cell.folder.error_file.exists():
         name = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         with suppress(OSError):  # a full or read-only disk: the grid still reports the failure

@@ -58,7 +58,7 @@ def check_shields(cells: Sequence[Cell]) -> None:
 
 
 class Status(NamedTuple):
-    """One cell as a second terminal can see it."""
+    """Where one cell stands."""
 
     cell: Cell
     state: str
@@ -87,7 +87,7 @@ def status_of(cell: Cell) -> Status:
 
 
 def write_grid(out: Path, cells: Sequence[Cell]) -> None:
-    """Remember a grid's cells for `advice bench --status`."""
+    """Write grid.json, for `advice bench --status`."""
     rows = [
         {
             "config": to_dict(cell.config),

@@ -14,7 +14,7 @@ from advice.runs.records import RunFolder
 
 MEASURED_EPISODES = 12
 STEPS_PER_EPISODE = 150
-"""Typical length of an episode over a whole training, where no finished run tells."""
+"""Mean length of an episode, used while the grid has no episodes."""
 BYTES_PER_STEP = 2 * 2 * 4
 BYTES_PER_RUN = 6e6
 """Networks, checkpoint and shield of a finished run."""
@@ -46,12 +46,12 @@ class Plan(NamedTuple):
 
 def plan(cells: Sequence[Cell], processes: int, only_missing: bool = True) -> Plan:
     """Measure the first run's speed here, and add up the episodes that are still to do."""
-    stati = [status_of(cell) for cell in cells]
-    todo = [status for status in stati if status.state != "done" or not only_missing]
+    statuses = [status_of(cell) for cell in cells]
+    todo = [status for status in statuses if status.state != "done" or not only_missing]
     episodes = sum(s.cell.config.episodes - s.episode * only_missing for s in todo)
     steps = episodes * steps_per_episode(cells)
     speed = measure(cells[0].config) if cells else 1.0
-    states = [(status.cell, status.state) for status in stati]
+    states = [(status.cell, status.state) for status in statuses]
     return Plan(states, len(todo), steps, speed, processes)
 
 

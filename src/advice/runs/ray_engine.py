@@ -1,27 +1,25 @@
 """The Ray engine: one Ray task per run; scheduling, placement and retries are Ray's own.
 
 With shared storage every node works in the grid's own folders. Without it, a run works in a
-temporary folder and sends what is new home after each checkpoint; a retry, on whatever node, first
-fetches what home has.
+temporary folder and sends what is new to the machine that started the grid after each checkpoint;
+a retry first fetches what is there.
 """
 
 from __future__ import annotations
 
 import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from advice.config import TrainConfig, from_dict, to_dict
 from advice.files import write_atomically
 from advice.runs.checkpoints import Counters
-from advice.runs.engines import GridOutcome, Watch
+from advice.runs.engines import GridOutcome, OnPoll
 from advice.runs.grid import Cell
 from advice.runs.loop import Listener
 from advice.runs.records import RunFolder
-from advice.runs.worker import DONE, STOPPED, run_cell
+from advice.runs.worker import DONE, STOPPED, order_of, run_order
 from advice.threads import ONE_THREAD
 from advice.types import AdviceError
 
@@ -31,7 +29,7 @@ Files = dict[str, tuple[int, bytes]]
 
 def run_ray(
     cells: Sequence[Cell],
-    watch: Watch,
+    on_poll: OnPoll,
     address: str,
     attempts: int = 3,
     shared_storage: bool = True,
@@ -47,16 +45,18 @@ def run_ray(
     stop: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, frame: stop.append(number))
     try:
-        home = None if shared_storage else _home_here(ray)
+        store = None if shared_storage else _store_here(ray)
         task = ray.remote(num_cpus=1, max_retries=attempts - 1, retry_exceptions=True)(_run)
         refs: dict[Path, Any] = {}
         for cell in cells:
             first = refs.get(cell.after) if cell.after else None
-            refs[cell.folder.path] = task.options(name=cell.name).remote(_order(cell), home, first)
+            refs[cell.folder.path] = task.options(name=cell.name).remote(
+                order_of(cell), store, first
+            )
         waiting = list(refs.values())
         while waiting:
             waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.5)[1]
-            watch()
+            on_poll()
             if stop:  # the running episode ends, the checkpoint is saved, the task returns
                 for ref in waiting:
                     ray.cancel(ref, force=len(stop) > 1)
@@ -70,19 +70,8 @@ def run_ray(
             ray.shutdown()
 
 
-def _order(cell: Cell) -> dict[str, Any]:
-    source = str(cell.after.resolve()) if cell.after else None
-    folder = str(cell.folder.path.resolve())
-    return {
-        "config": to_dict(cell.config),
-        "folder": folder,
-        "source": source,
-        "command": sys.argv[1:],
-    }
-
-
 def _succeeded(ray: Any, cell: Cell, refs: dict[Path, Any]) -> bool:
-    """The task's end; a reason that could not be written by the task is written here."""
+    """False if the task failed; writes the reason if the task could not."""
     try:
         ray.get(refs[cell.folder.path])
         return True
@@ -93,42 +82,39 @@ def _succeeded(ray: Any, cell: Cell, refs: dict[Path, Any]) -> bool:
         return False
 
 
-def _run(order: dict[str, Any], home: Any, source_done: Any) -> int:
-    """One cell on one node. ``source_done`` makes Ray run the shield's source first."""
-    config = from_dict(TrainConfig, order["config"])
-    source = order["source"]
-    sys.argv[1:] = order["command"]  # what the user typed, for the records
-    if home is None:
-        return _checked(run_cell(config, RunFolder(order["folder"]), source=source), order)
-    import ray
+def _run(order: dict[str, Any], store: Any, after: Any) -> int:
+    """One cell on one node; Ray runs it after the task ``after``.
 
-    with tempfile.TemporaryDirectory(prefix="advice-") as scratch:
-        folder = RunFolder(Path(scratch) / "run")
-        apply_files(folder.path, ray.get(home.fetch.remote(order["folder"])))
-        if source:
-            apply_files(Path(scratch) / "source", ray.get(home.fetch.remote(source)))
-            source = str(Path(scratch) / "source")
-        courier = Courier(ray, home, order["folder"], folder.path)
-        code = run_cell(config, folder, courier, source=source)
-        courier.send()
-        return _checked(code, order)
+    Any end but done or stopped raises RuntimeError, so that Ray tries again.
+    """
+    shield = order["shield"]
+    if store is None:
+        code = run_order(order, RunFolder(order["folder"]), shield)
+    else:
+        import ray
 
-
-def _checked(code: int, order: dict[str, Any]) -> int:
-    """Any end but done or stopped is an exception, so that Ray tries again."""
+        with tempfile.TemporaryDirectory(prefix="advice-") as scratch:
+            folder = RunFolder(Path(scratch) / "run")
+            apply_files(folder.path, ray.get(store.fetch.remote(order["folder"])))
+            if shield:
+                apply_files(Path(scratch) / "shield", ray.get(store.fetch.remote(shield)))
+                shield = str(Path(scratch) / "shield")
+            sender = FileSender(ray, store, order["folder"], folder.path)
+            code = run_order(order, folder, shield, sender)
+            sender.send()
     if code not in (DONE, STOPPED):
         raise RuntimeError(f"the run in {order['folder']} ended with code {code}")
     return code
 
 
-class Courier(Listener):
-    """Sends a run's files home: whole ones when they changed, growing ones from where they grew."""
+class FileSender(Listener):
+    """Sends a run's changed files to the store; of growing files only what is new."""
 
     GROWING = (".csv", ".bin")
 
-    def __init__(self, ray: Any, home: Any, name: str, folder: Path) -> None:
-        self._ray, self._home, self._name, self._folder = ray, home, name, folder
-        # growing files go home whole at first: a run that goes on cuts them back to its checkpoint
+    def __init__(self, ray: Any, store: Any, name: str, folder: Path) -> None:
+        self._ray, self._store, self._name, self._folder = ray, store, name, folder
+        # growing files are sent whole at first: a resumed run truncates them to its checkpoint
         self._sent = {
             name: _stamp(folder / name)
             for name in _names(folder)
@@ -153,10 +139,10 @@ class Courier(Listener):
         gone = [name for name in self._sent if name not in names]
         for name in gone:
             del self._sent[name]
-        self._ray.get(self._home.store.remote(self._name, files, gone))
+        self._ray.get(self._store.store.remote(self._name, files, gone))
 
 
-class Home:
+class FileStore:
     """Keeps the runs' folders on the machine that started the grid."""
 
     def fetch(self, folder: str) -> Files:
@@ -185,11 +171,11 @@ def apply_files(folder: Path, files: Files) -> None:
             stream.truncate()
 
 
-def _home_here(ray: Any) -> Any:
-    """A :class:`Home` on this very node."""
+def _store_here(ray: Any) -> Any:
+    """A :class:`FileStore` on this node."""
     node = ray.get_runtime_context().get_node_id()
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(num_cpus=0)(Home).options(scheduling_strategy=here).remote()
+    return ray.remote(num_cpus=0)(FileStore).options(scheduling_strategy=here).remote()
 
 
 def _names(folder: Path) -> list[str]:

@@ -50,7 +50,7 @@ class FolderLockedError(AdviceError):
 
 
 class RunFolder:
-    """Where one run keeps everything; see the module's table of files."""
+    """The files of one run; see the module's table."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -74,11 +74,9 @@ class RunFolder:
     def find(cls, path: Path | str) -> RunFolder:
         """The run in ``path``, or the only one below it."""
         path = Path(path)
-        found = (
-            [path]
-            if (path / "config.json").is_file()
-            else [c.parent for c in path.rglob("config.json")]
-        )
+        found = [path]
+        if not (path / "config.json").is_file():
+            found = [config.parent for config in path.rglob("config.json")]
         if len(found) != 1:
             names = "".join(f"\n  {run}" for run in sorted(found)[:20])
             raise AdviceError(f"{path}: expected the folder of one run, found {len(found)}{names}")
@@ -86,19 +84,18 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for one process; the lock goes when the process does, however it ends."""
+        """Lock the folder for this process; the lock ends with the process at the latest."""
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / "lock", "a") as stream:
-            for last_try in (False,) * 5 + (True,):  # a reader's glance may hold it for an instant
-                try:
+            for _ in range(6):  # is_locked() of another process may hold it for an instant
+                with suppress(BlockingIOError):
                     fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                except BlockingIOError:
-                    if last_try:
-                        raise FolderLockedError(
-                            f"{self.path} is in use by another process; wait for it, or stop it"
-                        ) from None
-                    time.sleep(0.1)
+                time.sleep(0.1)
+            else:
+                raise FolderLockedError(
+                    f"{self.path} is in use by another process; wait for it, or stop it"
+                )
             yield
 
     def is_locked(self) -> bool:
@@ -113,7 +110,7 @@ class RunFolder:
         return False
 
     def clear(self) -> None:
-        """Delete a run's own files, first those that say that it is one; the log stays."""
+        """Delete a run's files, first those that mark it as one; the log stays."""
         for path in (
             *(self.done_file, self.config_file, self.error_file, self.episodes_file),
             *(self.actions_file, self.shield_file, self.agent_file),
@@ -138,7 +135,7 @@ class RunFolder:
             ) from None
 
     def mark_done(self) -> None:
-        """The run is complete; said only once that is certain to stay so."""
+        """Mark the run as complete."""
         write_atomically(self.done_file, [])
 
     def read_document(self) -> dict[str, Any]:
@@ -187,7 +184,7 @@ class RunFolder:
 
 
 class RecordWriter:
-    """Appends episodes and actions; opened at a known episode, it first drops what came after."""
+    """Appends episodes and actions; first truncates both files to ``episodes`` and ``steps``."""
 
     def __init__(self, folder: RunFolder, actions: Any, episodes: int, steps: int) -> None:
         self._episodes = open(folder.episodes_file, "a+", newline="")
@@ -196,7 +193,6 @@ class RecordWriter:
             self._episodes.truncate(0)
             self._csv.writerow(COLUMNS)
         else:
-            # what a checkpoint counts on must be whole; whatever came after is cut off
             lines = folder.episodes_file.read_bytes().splitlines(keepends=True)
             kept = b"".join(lines[: episodes + 1])
             found = len(_parsed(folder.episodes_file, kept))
@@ -218,13 +214,13 @@ class RecordWriter:
             self._actions.write(action.astype(self._type).tobytes())
 
     def episode(self, record: EpisodeRecord) -> None:
-        """Write one finished episode; a reader sees it at once."""
+        """Write one finished episode and flush, so that readers see it."""
         self._csv.writerow(_row(record))
         self._actions.flush()
         self._episodes.flush()
 
     def flush(self) -> None:
-        """Everything so far on disk, not only with the operating system."""
+        """Write everything so far to disk (fsync)."""
         for stream in (self._actions, self._episodes):
             stream.flush()
             os.fsync(stream.fileno())
@@ -253,7 +249,7 @@ def _parsed(path: Path, content: bytes) -> list[EpisodeRecord]:
 
 
 def newest_episodes(path: Path) -> list[EpisodeRecord]:
-    """The last hundred or so episodes, from the file's end; what is not one is passed over."""
+    """About the last hundred episodes, from the file's end; other lines are ignored."""
     try:
         with open(path, "rb") as stream:
             stream.seek(max(0, os.path.getsize(path) - 8192))
@@ -295,7 +291,7 @@ def _columns(actions: Any) -> tuple[np.dtype[Any], int]:
 
 
 def provenance() -> dict[str, Any]:
-    """What one must know to judge or repeat a run."""
+    """Versions, commit, machine and command: what one needs to repeat a run."""
     packages = ("advice-rl", "numpy", "scipy", "jax", "jaxlib", "optax", "mujoco", "gymnasium")
     affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return {
@@ -319,9 +315,9 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of this source tree, with a + if it was changed since; None when installed.
+    """The commit of this source tree, with a + if it was changed since; None if installed.
 
-    Installed below somebody's own repository, this file is none of that repository's.
+    An installed package may lie below another repository, which does not track this file.
     """
     here = Path(__file__).parent
 

@@ -80,26 +80,26 @@ SECTIONS = {
 }
 
 
-def _armed_after(episodes: int, name: str = "", label: str = "", **shield: Any) -> Study:
-    """ADVICE armed after ``episodes`` construction episodes, then 1000 episodes more."""
-    return Study(
-        name or f"activation-{episodes}",
-        settings={"shield.construction_episodes": episodes, "episodes": episodes + 1000}
-        | {f"shield.{setting}": value for setting, value in shield.items()},
-        section="activation",
-        label=label or f"E = {episodes}",
-    )
+def _activation(episodes: int) -> Study:
+    settings = {"shield.construction_episodes": episodes, "episodes": episodes + 1000}
+    label = f"E = {episodes}"
+    return Study(f"activation-{episodes}", settings=settings, section="activation", label=label)
+
+
+def _fixed_k(k: int) -> Study:
+    settings = {"shield.k": k, "shield.k_rule": "fixed"}
+    return Study(f"fixed-k-{k}", settings=settings, section="fixed-k", label=f"K = {k}")
 
 
 def _windows(recent: int, distant: int) -> Study:
-    return Study(
-        f"windows-{recent}-{distant}",
-        settings={"shield.recent_window": recent, "shield.distant_window": distant},
-        section="windows",
-        label=f"h_r = {recent}, h_d = {distant}",
-    )
+    settings = {"shield.recent_window": recent, "shield.distant_window": distant}
+    label = f"h_r = {recent}, h_d = {distant}"
+    return Study(f"windows-{recent}-{distant}", settings=settings, section="windows", label=label)
 
 
+_K_SWEEP = tuple(map(_fixed_k, (3, 4, 5)))
+_ACTIVATION = tuple(map(_activation, (250, 500, 750)))
+_WINDOWS = tuple(_windows(*pair) for pair in ((2, 10), (2, 25), (4, 10), (4, 25), (3, 10)))
 _ROWS = (
     Study("core", FOUR_TASKS, SIX_METHODS),
     Study(
@@ -126,19 +126,15 @@ _ROWS = (
         section="steps",
         label="T = 2000",
     ),
-    *(
-        Study(
-            f"fixed-k-{k}",
-            settings={"shield.k": k, "shield.k_rule": "fixed"},
-            section="fixed-k",
-            label=f"K = {k}",
-        )
-        for k in (3, 4, 5)
+    *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
+    _activation(250)._replace(
+        name="patience",
+        settings={
+            **_activation(250).settings,
+            **{"shield.plateau_patience": 100, "shield.stop_patience": 200},
+        },
+        label="E = 250, patience 200",
     ),
-    *(_armed_after(episodes) for episodes in (250, 500, 750)),
-    _armed_after(250, "patience", "E = 250, patience 200", plateau_patience=100, stop_patience=200),
-    *(_windows(recent, distant) for recent in (2, 4) for distant in (10, 25)),
-    _windows(3, 10),
     Study("defaults", methods=("ddpg-lag",), method_settings={}, section="own", label="defaults"),
     Study(
         "smoke",
@@ -154,9 +150,6 @@ _ROWS = (
 STUDIES = {row.name: row for row in _ROWS}
 
 _ADVICE = Study("core")
-_K_SWEEP = tuple(STUDIES[f"fixed-k-{k}"] for k in (3, 4, 5))
-_ACTIVATION = tuple(STUDIES[f"activation-{episodes}"] for episodes in (250, 500, 750))
-_WINDOWS = tuple(row for row in _ROWS if row.section == "windows")
 SUITES: dict[str, tuple[Study, ...]] = {
     "smoke": (STUDIES["smoke"],),
     "core": (STUDIES["core"],),

@@ -1,4 +1,4 @@
-"""One cell of a grid in a process of its own: ``python -m advice.runs.worker CELL_JSON``."""
+"""One cell of a grid in a process of its own: ``python -m advice.runs.worker ORDER_JSON``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import json
 import os
 import signal
 import sys
+from typing import Any
 
-from advice.config import TrainConfig, from_dict
+from advice.config import TrainConfig, from_dict, to_dict
 from advice.runs.checkpoints import Counters
+from advice.runs.grid import Cell
 from advice.runs.loop import Listener, train
 from advice.runs.records import FolderLockedError, RunFolder
 from advice.types import AdviceError, EpisodeRecord
 
 DONE, FAILED, LOCKED, STOPPED = 0, 1, 75, 130
+_NOT_WRITABLE = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
 
 
-class Orphanage(Listener):
-    """Asks for a stop when the grid that started this process has died."""
+class StopWithParent(Listener):
+    """Stops the run when the grid's process has ended."""
 
     def __init__(self) -> None:
         self._parent = os.getppid()
@@ -28,38 +31,45 @@ class Orphanage(Listener):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run_cell(
-    config: TrainConfig,
-    folder: RunFolder,
-    listener: Listener | None = None,
-    source: str | None = None,
+def order_of(cell: Cell) -> dict[str, Any]:
+    """What a worker needs to know, as JSON-ready values."""
+    return {
+        "config": to_dict(cell.config),
+        "folder": str(cell.folder.path.resolve()),
+        "shield": str(cell.after.resolve()) if cell.after else None,
+        "command": sys.argv[1:],
+    }
+
+
+def run_order(
+    order: dict[str, Any], folder: RunFolder, shield: str | None, listener: Listener | None = None
 ) -> int:
-    """Train one cell; a failure's reason is left in the folder."""
+    """Train one cell in ``folder``; the reason of a failure is written to its error file.
+
+    ``shield`` is where the shield that the run starts with is found on this machine.
+    """
+    sys.argv[1:] = order["command"]  # what the user typed, for the records
+    config = from_dict(TrainConfig, order["config"])
     try:
         folder.error_file.unlink(missing_ok=True)
-        return DONE if train(config, folder, listener, shield_source=source).finished else STOPPED
+        return DONE if train(config, folder, listener, shield_source=shield).finished else STOPPED
     except FolderLockedError:
         return LOCKED
     except KeyboardInterrupt:
         return STOPPED
     except Exception as error:
-        reason = (
-            str(error) if isinstance(error, AdviceError) else f"{type(error).__name__}: {error}"
-        )
+        reason = f"{'' if isinstance(error, AdviceError) else f'{type(error).__name__}: '}{error}"
         print(reason, file=sys.stderr)
         try:
             folder.error_file.write_text(reason + "\n")
         except OSError as problem:
-            if problem.errno not in (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES):
+            if problem.errno not in _NOT_WRITABLE:
                 raise
         return FAILED
 
 
 if __name__ == "__main__":
-    cell = json.loads(sys.argv[1])
-    sys.argv[1:] = cell["command"]  # what the user typed, for the records
-    if cell["core"] is not None:
-        os.sched_setaffinity(0, {cell["core"]})
-    sys.exit(
-        run_cell(from_dict(TrainConfig, cell["config"]), RunFolder(cell["folder"]), Orphanage())
-    )
+    _order = json.loads(sys.argv[1])
+    if _order["core"] is not None:
+        os.sched_setaffinity(0, {_order["core"]})
+    sys.exit(run_order(_order, RunFolder(_order["folder"]), _order["shield"], StopWithParent()))
