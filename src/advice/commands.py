@@ -146,7 +146,7 @@ def replay(
         counterfactual: At each intervention, also try the proposed action: was it unsafe?
         horizon: Steps for which the proposed action is held in that trial.
     """
-    from advice.reports.replay_page import judged_in_words, write_replay
+    from advice.reports.replay_page import needed_in_words, write_replay
     from advice.runs.evaluate import check_video_name
 
     if (episode is not None) + worst + first_violation > 1:
@@ -158,8 +158,8 @@ def replay(
     which = named if episode is None else episode
     made = write_replay(run, out, which, video, counterfactual, horizon)
     say(f"episode {made.episode}, {made.interventions} interventions")
-    if made.judged is not None:
-        say(f"needed within {horizon} steps: {judged_in_words(made.judged)}")
+    if made.counterfactuals is not None:
+        say(f"needed within {horizon} steps: {needed_in_words(made.counterfactuals)}")
     if video:
         say(f"video: {video}")
     say(f"replay: {made.page}")

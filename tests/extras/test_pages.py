@@ -81,8 +81,8 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_replay(folder.path, page, busy, counterfactual=True).page
 
 
-class Watched:
-    """A page that remembers its complaints and what it asked the network for."""
+class OpenPage:
+    """An open page that records console messages, errors and network requests."""
 
     def __init__(self, browser: Browser, path: Path, size: str = "desktop", scheme: str = "light"):
         width, height = SIZES[size]
@@ -90,10 +90,10 @@ class Watched:
             viewport={"width": width, "height": height}, color_scheme=scheme
         )
         self.page: Page = self.context.new_page()
-        self.complaints: list[str] = []
+        self.messages: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.url = path.resolve().as_uri()
         self.page.goto(self.url)
@@ -104,7 +104,7 @@ class Watched:
     def __exit__(self, kind: Any, *rest: Any) -> None:
         self.context.close()
         if kind is None:
-            assert self.complaints == []
+            assert self.messages == []
             assert [url for url in self.requests if not url.startswith("data:")] == [self.url]
 
 
@@ -138,7 +138,7 @@ def too_wide(page: Page) -> int:
 def test_the_report_is_drawn(
     browser: Browser, report: Path, screenshots: Path, size: str, scheme: str
 ) -> None:
-    with Watched(browser, report, size, scheme) as page:
+    with OpenPage(browser, report, size, scheme) as page:
         page.screenshot(path=screenshots / f"report-{size}-{scheme}.png", full_page=True)
         assert undrawn(page) == []
         assert too_wide(page) <= 0
@@ -150,7 +150,7 @@ def test_the_report_is_drawn(
 
 
 def test_the_reports_controls(browser: Browser, report: Path) -> None:
-    with Watched(browser, report) as page:
+    with OpenPage(browser, report) as page:
         full = page.locator("#figure-randomised-goal-violations-full")
         after = page.locator("#figure-randomised-goal-violations-after")
         assert (after.is_visible(), full.is_visible()) == (True, False)
@@ -175,7 +175,7 @@ def test_the_reports_controls(browser: Browser, report: Path) -> None:
 
 
 def test_the_report_says_what_it_found(browser: Browser, report: Path) -> None:
-    with Watched(browser, report) as page:
+    with OpenPage(browser, report) as page:
         claims = page.locator("#claims").inner_text()
         assert "fewer violations than the best other method" in claims
         assert "too few seeds" in claims
@@ -183,7 +183,7 @@ def test_the_report_says_what_it_found(browser: Browser, report: Path) -> None:
 
 
 def test_the_report_prints(browser: Browser, report: Path, screenshots: Path) -> None:
-    with Watched(browser, report) as page:
+    with OpenPage(browser, report) as page:
         page.emulate_media(media="print")
         assert not page.locator("#controls").is_visible()
         for phase in ("full", "after"):  # paper has no buttons: both are there
@@ -212,7 +212,7 @@ def colours(page: Page, name: str) -> int:
 def test_the_replay_is_drawn(
     browser: Browser, replay: Path, screenshots: Path, size: str, scheme: str
 ) -> None:
-    with Watched(browser, replay, size, scheme) as page:
+    with OpenPage(browser, replay, size, scheme) as page:
         page.click("#next")
         page.screenshot(path=screenshots / f"replay-{size}-{scheme}.png", full_page=True)
         for name in ("arena", "actions", "latent", "lidar", "strip"):
@@ -222,7 +222,7 @@ def test_the_replay_is_drawn(
 
 def test_the_replays_controls(browser: Browser, replay: Path) -> None:
     names = ("arena", "actions", "latent", "lidar")
-    with Watched(browser, replay) as page:
+    with OpenPage(browser, replay) as page:
         last = int(page.get_attribute("#slider", "max") or 0)
         assert last > 5
         first = {name: picture(page, name) for name in names}

@@ -37,9 +37,9 @@ def grid(out: Path) -> list[Cell]:
         small("ddpg", episodes=EPISODES),
     ]
     cells = [Cell(config, RunFolder.of(out, config)) for config in configs]
-    lender = cells[0].folder.path
-    borrower = dataclasses.replace(small(episodes=3, shield_from=str(lender)), seed=7)
-    return [*cells, Cell(borrower, RunFolder.of(out, borrower), lender)]
+    first = cells[0].folder.path
+    dependent = dataclasses.replace(small(episodes=3, shield_from=str(first)), seed=7)
+    return [*cells, Cell(dependent, RunFolder.of(out, dependent), first)]
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +73,14 @@ def test_a_lost_node_costs_nothing_but_time(
     cells = grid(tmp_path)
     lost = []
 
-    def watch() -> None:
+    def on_poll() -> None:
         """Once both nodes are at work, take one away, with the run that is on it."""
         started = not shared_storage or all(c.folder.episodes_file.exists() for c in cells[:2])
         if not lost and started and ray.available_resources().get("CPU", 0) == 0:
             cluster.remove_node(cluster.second)
             lost.append(cluster.add_node(num_cpus=1))
 
-    outcome = run_ray(cells, watch, cluster.address, attempts=4, shared_storage=shared_storage)
+    outcome = run_ray(cells, on_poll, cluster.address, attempts=4, shared_storage=shared_storage)
     assert lost
     assert not outcome.failed
     for cell, whole in zip(cells, local, strict=True):

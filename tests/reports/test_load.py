@@ -210,11 +210,15 @@ def test_what_a_budget_ended_is_finished_but_not_complete() -> None:
     config = TrainConfig(episodes=4, stop_after_violations=2)
     whole, ended = np.zeros((4, len(COLUMNS))), np.zeros((3, len(COLUMNS)))
     ended[1:, COLUMNS.index("violation")] = 1
-    lucky, unlucky = (Run(RunFolder("run"), config, {}, table) for table in (whole, ended))
-    assert unlucky.finished
-    assert len(complete([lucky])) == 1
-    assert complete([unlucky]) == []
-    assert complete([lucky, unlucky]) == []  # the lucky one alone would flatter the method
+    complete_run, ended_early = (
+        Run(RunFolder("run"), config, {}, table) for table in (whole, ended)
+    )
+    assert ended_early.finished
+    assert len(complete([complete_run])) == 1
+    assert complete([ended_early]) == []
+    assert (
+        complete([complete_run, ended_early]) == []
+    )  # the complete ones alone would look too good
 
 
 def test_curves_by_hand(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from advice.runs.records import COLUMNS
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """A report of a small grid with studies, an unfinished run, a broken one and a stranger."""
+    """A report of a small grid with studies, an unfinished run, a broken one."""
     root = tmp_path_factory.mktemp("grid")
     write_grid(root / "core", methods=("ddpg", "rcpo", "advice"))
     write_grid(root / "core", ("constrained-randomised-goal",), ("ddpg", "advice"), range(2))
@@ -189,7 +189,7 @@ def test_a_task_of_a_package_has_clean_file_names(tmp_path: Path) -> None:
 
 
 def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:
-    """Fewer episodes have fewer violations: that is no merit."""
+    """Runs with fewer episodes have fewer violations, so their totals are not compared."""
     write_grid(tmp_path, methods=("ddpg", "advice"))
     shield = ShieldConfig(construction_episodes=60)
     for method, episodes in (("rcpo", 50), ("csc", 80)):

@@ -18,7 +18,7 @@ from gymnasium.spaces import Box
 from advice import Shield
 from advice.config import AgentConfig, EnvConfig, TrainConfig
 from advice.reports.page import write_report
-from advice.reports.replay_page import judged_in_words, write_replay
+from advice.reports.replay_page import needed_in_words, write_replay
 from advice.runs.loop import episode_seed, make_environment, train
 from advice.runs.records import RecordWriter, RunFolder
 from advice.runs.resimulate import (
@@ -51,7 +51,7 @@ def test_every_episode_comes_back_as_recorded(run: RunFolder) -> None:
         assert replay.observations.shape == (record.steps + 1, 32)
 
 
-def test_the_shield_judges_again_as_it_did(run: RunFolder, busy: int) -> None:
+def test_the_shield_refuses_the_same_proposals_again(run: RunFolder, busy: int) -> None:
     """Resimulated observations are exact: the shield refuses the very same proposals."""
     replay = resimulate(run, busy)
     shield = Shield.load(run.shield_file)
@@ -88,12 +88,12 @@ def test_choosing_an_episode(run: RunFolder) -> None:
 
 
 def test_counterfactuals_restore_the_state(run: RunFolder, busy: int) -> None:
-    """Each is what one gets by driving there anew and holding the vetoed action."""
+    """Each is what one gets by driving there again and holding the refused action."""
     replay, horizon = resimulate(run, busy), 15
-    judged = counterfactuals(run, replay, horizon)
-    assert [item.step for item in judged] == np.flatnonzero(replay.intervened).tolist()
+    found = counterfactuals(run, replay, horizon)
+    assert [item.step for item in found] == np.flatnonzero(replay.intervened).tolist()
     config = run.read_config()
-    for item in judged[:: max(1, len(judged) // 6)]:
+    for item in found[:: max(1, len(found) // 6)]:
         env = make_environment(config)
         env.reset(seed=episode_seed(config.seed, busy))
         for action in replay.executed[: item.step]:
@@ -112,13 +112,13 @@ def test_counterfactuals_restore_the_state(run: RunFolder, busy: int) -> None:
 
 
 def test_counterfactuals_in_words() -> None:
-    judged = [
+    found = [
         Counterfactual(0, True, 3, False),
         Counterfactual(1, True, 2, True),
         Counterfactual(2, False, 0, False),
     ]
-    assert judged_in_words(judged) == "2 of 3 interventions, of which 1 did not prevent it"
-    assert judged_in_words([]) == "0 of 0 interventions"
+    assert needed_in_words(found) == "2 of 3 interventions, of which 1 did not prevent it"
+    assert needed_in_words([]) == "0 of 0 interventions"
 
 
 def test_the_page_holds_the_episode(run: RunFolder, busy: int, tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_a_wrappers_time_limit_ends_no_trial(tmp_path: Path) -> None:
         writer.step(np.zeros(1), np.ones(1))
     writer.episode(EpisodeRecord(1, 50, 50, 0.0, 0.0, False, False, 50, 0, 4, 0.0, 0.1))
     writer.close()
-    judged = counterfactuals(folder, resimulate(folder, 1), horizon=10)
-    assert [(item.needed, item.harm_after) for item in judged] == [(True, 3)] * 50
+    found = counterfactuals(folder, resimulate(folder, 1), horizon=10)
+    assert [(item.needed, item.harm_after) for item in found] == [(True, 3)] * 50
 
 
 class Fine(gym.Env[Any, Any]):

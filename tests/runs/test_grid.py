@@ -70,14 +70,14 @@ def test_suites_hold_the_papers_studies() -> None:
     assert {c.config.env.max_episode_steps for c in suite_cells("long-episodes")} == {2000}
 
 
-def test_no_cell_twice_and_lenders_first() -> None:
+def test_no_cell_twice_and_shields_before_the_runs_that_need_them() -> None:
     cells = suite_cells("paper")
     order = [cell.folder.path for cell in cells]
     assert max(Counter(order).values()) == 1
     assert max(Counter(str(cell.config) for cell in cells).values()) == 1
-    borrowers = [cell for cell in cells if cell.after]
-    assert len(borrowers) == 15
-    for cell in borrowers:
+    dependent = [cell for cell in cells if cell.after]
+    assert len(dependent) == 15
+    for cell in dependent:
         assert order.index(cell.after) < order.index(cell.folder.path)
         assert cell.config.shield_from == str(cell.after)
 
@@ -107,8 +107,10 @@ def test_unknown_suite_and_setting_are_named() -> None:
 def grid(out: Path) -> list[Cell]:
     configs = [dataclasses.replace(small(episodes=14), seed=0), small("ddpg", episodes=30)]
     cells = [Cell(config, RunFolder.of(out, config)) for config in configs]
-    borrower = dataclasses.replace(small(episodes=3, shield_from=str(cells[0].folder.path)), seed=7)
-    return [*cells, Cell(borrower, RunFolder.of(out, borrower), cells[0].folder.path)]
+    dependent = dataclasses.replace(
+        small(episodes=3, shield_from=str(cells[0].folder.path)), seed=7
+    )
+    return [*cells, Cell(dependent, RunFolder.of(out, dependent), cells[0].folder.path)]
 
 
 @pytest.fixture(scope="module")
@@ -147,23 +149,23 @@ def test_a_killed_worker_is_retried_and_a_full_disk_hurts_only_its_cell(
 ) -> None:
     cells = grid(tmp_path)
     full = dataclasses.replace(small("ddpg", episodes=5), seed=99)
-    unlucky = Cell(full, RunFolder.of(tmp_path, full))
-    unlucky.folder.path.mkdir(parents=True)
-    unlucky.folder.write_config(full)
-    unlucky.folder.checkpoint.mkdir()
-    log = unlucky.folder.checkpoint / "replay-000000000000.bin"
+    on_full_disk = Cell(full, RunFolder.of(tmp_path, full))
+    on_full_disk.folder.path.mkdir(parents=True)
+    on_full_disk.folder.write_config(full)
+    on_full_disk.folder.checkpoint.mkdir()
+    log = on_full_disk.folder.checkpoint / "replay-000000000000.bin"
     log.symlink_to("/dev/full")  # every write there: no space left on device
     killed = []
 
-    def watch() -> None:
+    def on_poll() -> None:
         ready = status_of(cells[1])
         if not killed and ready.state == "running" and ready.episode >= 3:
             killed.append(kill_worker(cells[1].folder))
 
-    outcome = run_local([unlucky, *cells], watch, processes=2, attempts=2)
+    outcome = run_local([on_full_disk, *cells], on_poll, processes=2, attempts=2)
     assert killed == [True]
-    assert [cell.folder.path for cell in outcome.failed] == [unlucky.folder.path]
-    assert "No space left" in status_of(unlucky).reason
+    assert [cell.folder.path for cell in outcome.failed] == [on_full_disk.folder.path]
+    assert "No space left" in status_of(on_full_disk).reason
     compare(cells, undisturbed)
 
 
@@ -250,39 +252,39 @@ def test_finished_runs_of_other_settings_are_refused_not_taken(
     assert folder.read_config().agent.gamma == 0.5
 
 
-def test_a_lenders_folder_is_the_same_however_it_is_written(
+def test_the_path_of_a_shield_is_compared_as_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
-    folder.write_config(small(shield_from=str(tmp_path / "lender")))
+    folder.write_config(small(shield_from=str(tmp_path / "first")))
     monkeypatch.chdir(tmp_path)
-    assert folder.differences(small(shield_from="lender")) == []
+    assert folder.differences(small(shield_from="first")) == []
     assert len(folder.differences(small(shield_from="other"))) == 1
 
 
 class FakeRay:
     """Calls at once what Ray would call elsewhere."""
 
-    def __init__(self, home: FileStore) -> None:
-        self.fetch = SimpleNamespace(remote=home.fetch)
-        self.store = SimpleNamespace(remote=home.store)
+    def __init__(self, store: FileStore) -> None:
+        self.fetch = SimpleNamespace(remote=store.fetch)
+        self.store = SimpleNamespace(remote=store.store)
 
     def get(self, result: Any) -> Any:
         return result
 
 
 def test_files_that_were_cut_back_and_grew_again_arrive_whole(tmp_path: Path) -> None:
-    home, away = tmp_path / "home", tmp_path / "away"
-    for folder in (home, away):
+    stored, local = tmp_path / "stored", tmp_path / "local"
+    for folder in (stored, local):
         folder.mkdir()
         (folder / "episodes.csv").write_text("one\ntwo\nthree\n")
     ray = FakeRay(FileStore())
-    sender = FileSender(ray, ray, str(home), away)
-    (away / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")
+    sender = FileSender(ray, ray, str(stored), local)
+    (local / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")
     sender.send()
-    assert (home / "episodes.csv").read_text() == "one\nTWO again\nthree\nfour\n"
-    with open(away / "episodes.csv", "a") as stream:
+    assert (stored / "episodes.csv").read_text() == "one\nTWO again\nthree\nfour\n"
+    with open(local / "episodes.csv", "a") as stream:
         stream.write("five\n")
     sender.send()
-    assert (home / "episodes.csv").read_text().endswith("four\nfive\n")
+    assert (stored / "episodes.csv").read_text().endswith("four\nfive\n")

@@ -36,7 +36,7 @@ class ReplayReport(NamedTuple):
     page: Path
     episode: int
     interventions: int
-    judged: list[Counterfactual] | None
+    counterfactuals: list[Counterfactual] | None
     notes: list[str]
 
 
@@ -53,7 +53,7 @@ def write_replay(
     config = folder.read_config()
     episode = choose_episode(folder, choice)
     replay = resimulate(folder, episode)
-    judged = counterfactuals(folder, replay, horizon) if counterfactual else None
+    found = counterfactuals(folder, replay, horizon) if counterfactual else None
     shield, notes = _shield_view(folder, replay)
     record = replay.record
     data = {
@@ -64,8 +64,8 @@ def write_replay(
         "lidars": list(replay.lidars),
         "bins": replay.bins,
         "kMax": config.shield.k_max,
-        "counterfactuals": [list(item) for item in judged or []],
-        "horizon": horizon if judged is not None else 0,
+        "counterfactuals": [list(item) for item in found or []],
+        "horizon": horizon if found is not None else 0,
     }
     facts = [
         ("task", config.task),
@@ -79,8 +79,8 @@ def write_replay(
         ("interventions", int(replay.intervened.sum())),
         ("K", record.k or "not armed"),
     ]
-    if judged is not None:
-        facts.append((f"needed within {horizon} steps", judged_in_words(judged)))
+    if found is not None:
+        facts.append((f"needed within {horizon} steps", needed_in_words(found)))
     page = Path(out)
     page.parent.mkdir(parents=True, exist_ok=True)
     text = render(
@@ -99,14 +99,14 @@ def write_replay(
     page.write_text(text, encoding="utf-8")
     if video:
         save_film(folder, replay, video)
-    return ReplayReport(page, episode, int(replay.intervened.sum()), judged, notes)
+    return ReplayReport(page, episode, int(replay.intervened.sum()), found, notes)
 
 
-def judged_in_words(judged: list[Counterfactual]) -> str:
+def needed_in_words(found: list[Counterfactual]) -> str:
     """How many interventions were needed."""
-    needed = [item for item in judged if item.needed]
+    needed = [item for item in found if item.needed]
     failed = sum(item.harmed_anyway for item in needed)
-    words = f"{len(needed)} of {len(judged)} interventions"
+    words = f"{len(needed)} of {len(found)} interventions"
     return words + (f", of which {failed} did not prevent it" if failed else "")
 
 
