@@ -56,9 +56,7 @@ def test_reduction_and_pairs_by_hand() -> None:
     assert reduction(np.array([10.0, 20.0]), np.array([50.0, 70.0])).value == 0.75
     paired = paired_difference({0: 5, 1: 7, 4: 100}, {1: 10, 0: 6, 9: 0})
     assert paired is not None
-    assert paired.difference.value == -2  # (5 - 6) and (7 - 10)
-    assert paired.pairs == 2
-    assert (paired.difference.low, paired.difference.high) == (-3, -1)
+    assert paired == (-2, -3, -1)  # (5 - 6) and (7 - 10)
     assert paired_difference({0: 1}, {1: 1}) is None
 
 

@@ -171,20 +171,11 @@ def draw_arena(axes: Any, replay: Replay, bound: float) -> None:
         colour, size = KIND_COLOURS.get(kind, GRID), replay.sizes.get(kind, 0.1)
         for x, y in places:
             if kind == "cubes":
-                axes.add_patch(
-                    Rectangle((x - size, y - size), 2 * size, 2 * size, color=colour, alpha=0.75)
-                )
+                corner, edge = (x - size, y - size), 2 * size
+                axes.add_patch(Rectangle(corner, edge, edge, color=colour, alpha=0.75))
             else:
-                axes.add_patch(
-                    Circle(
-                        (x, y),
-                        size,
-                        facecolor="none" if kind == "circle" else colour,
-                        edgecolor=colour,
-                        alpha=0.6,
-                        linewidth=1,
-                    )
-                )
+                fill = "none" if kind == "circle" else colour
+                axes.add_patch(Circle((x, y), size, fc=fill, ec=colour, alpha=0.6, lw=1))
     axes.set(xlim=(-bound, bound), ylim=(-bound, bound), aspect="equal", xticks=[], yticks=[])
     axes.grid(visible=False)
     for spine in axes.spines.values():
@@ -202,9 +193,7 @@ def draw_interventions(
         found = np.array([row[1:] for row in rows], dtype=np.float64)
         for replay in replays:
             if replay.poses is not None:
-                arena.plot(
-                    replay.poses[:, 0], replay.poses[:, 1], color=GRID, linewidth=0.6, alpha=0.5
-                )
+                arena.plot(*replay.poses[:, :2].T, color=GRID, linewidth=0.6, alpha=0.5)
         arena.scatter(found[:, 0], found[:, 1], s=8, color=UNSAFE, alpha=0.5, linewidths=0)
         bound = max(float(np.abs(found[:, :2]).max()), replays[0].sizes.get("arena", 1.0)) + 0.2
         arena.set(xlim=(-bound, bound), ylim=(-bound, bound), aspect="equal", title="in the arena")

@@ -156,20 +156,11 @@ def rank_test(ours: Floats, theirs: Floats) -> float:
     return float(stats.mannwhitneyu(ours, theirs, method=_PERMUTATIONS).pvalue)
 
 
-class Paired(NamedTuple):
-    """Differences on the seeds that both have."""
-
-    difference: Interval
-    pairs: int
-
-
-def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Paired | None:
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
     """Mean of ours - theirs over common seeds; seeds, not single runs, are resampled."""
     common = sorted(set(ours) & set(theirs))
-    if not common:
-        return None
     differences = np.array([ours[seed] - theirs[seed] for seed in common])
-    return Paired(mean_interval(differences), len(common))
+    return mean_interval(differences) if common else None
 
 
 def moving_average(values: Floats, window: int) -> Floats:

@@ -107,13 +107,13 @@ def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
     for method in others:
         theirs = by_seed(counts[method])
         saved = reduction(mine, theirs) if theirs.mean() > 0 else UNKNOWN
-        paired = paired_difference(counts[ours], counts[method])
         rows.append(
             {
                 "against": method_label(method),
                 "saved, %": Interval(*(100 * x for x in saved)),
-                "paired difference": paired.difference if paired else "no common seed",
-                "pairs": paired.pairs if paired else 0,
+                "paired difference": paired_difference(counts[ours], counts[method])
+                or "no common seed",
+                "pairs": len(set(counts[ours]) & set(counts[method])),
                 "probability of improvement": improvement_probability([mine], [theirs]),
                 "rank test, p": rank_test(mine, theirs),
             }
