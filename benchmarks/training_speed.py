@@ -47,7 +47,7 @@ def seconds_per_step(cell: Cell) -> tuple[float, float]:
 
 def where_the_time_goes(cell: Cell, steps: int) -> dict[str, float]:
     """Mean microseconds per step and part, over steps of the trained, shielded agent."""
-    env, agent, shield = load_trained(cell.folder)
+    env, agent, shield, _ = load_trained(cell.folder)
     spent: dict[str, float] = defaultdict(float)
 
     def timed(part: str, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from advice.config import TrainConfig, flat
-from advice.types import AdviceError, SettingError
+from advice.types import AdviceError, SettingError, Terminal
 
 INTERRUPTED = 130
 
@@ -30,9 +30,11 @@ def train(
     from advice.display import TrainingDisplay
     from advice.envs.tasks import short_name
     from advice.runs.loop import train as run
+    from advice.runs.methods import check_arming
     from advice.runs.records import RunFolder
 
     config = dataclasses.replace(config, task=short_name(config.task))
+    check_arming(config)
     folder = RunFolder.of(out, config)
     with TrainingDisplay(console()) as display:
         result = run(config, folder, display, overwrite, checkpoint_seconds)
@@ -166,24 +168,25 @@ def replay(
     return 0
 
 
-def check_env(env: str, episodes: int = 20) -> int:
-    """Check whether shielding works in an environment, and say what to fix first.
+def check_env(env: str, episodes: int = 20, terminal: Terminal | None = None) -> int:
+    """Check whether shielding can work in an environment, and say what to fix first.
 
     Args:
         env: A task of `advice tasks`, a registered Gymnasium id, or module:Class.
         episodes: Episodes of random actions.
+        terminal: What a termination means where the environment does not say the opposite.
     """
     from advice.envs.check import check_env as check
+    from advice.envs.check import conclude
     from advice.envs.make import make_from_name
 
     check_positive(episodes=episodes)
-    findings = check(lambda: make_from_name(env), episodes=episodes)
+    findings = check(lambda: make_from_name(env), episodes=episodes, terminal=terminal)
     marks = {"ok": "ok", "warning": "WARNING", "error": "ERROR"}
     rows = [(marks[f.level], f.name, f.found, f.advice) for f in findings]
     print_table(("", "check", "found", "what to do"), rows)
-    works = all(finding.level != "error" for finding in findings)
-    say("shielding works here" if works else "shielding does not work here yet")
-    return 0 if works else 1
+    say(conclude(findings))
+    return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
 def bench(

@@ -7,13 +7,18 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from advice.types import SettingError
+from advice.types import SettingError, Terminal
 
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Fallback = Literal["proposed", "least-risk"]
 ContrastiveForm = Literal["released", "printed"]
 Preset = Literal["paper", "lidar"]
-_CHOICES = {"KRule": KRule, "Fallback": Fallback, "ContrastiveForm": ContrastiveForm}
+_CHOICES = {
+    "KRule": KRule,
+    "Fallback": Fallback,
+    "ContrastiveForm": ContrastiveForm,
+    "Terminal | None": Terminal,
+}
 _STEP = (0, 1e3)  # a learning rate
 
 
@@ -25,7 +30,7 @@ def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
     for spec in dataclasses.fields(config):
         name, value, default = spec.name, getattr(config, spec.name), spec.default
         choices = get_args(_CHOICES.get(str(spec.type)))
-        if choices and value not in choices:
+        if choices and value not in (*choices, default):
             raise SettingError(f"{name}: expected one of {', '.join(choices)}, found {value!r}")
         optional = spec.type == "int | None" and value is not None
         if not (optional or isinstance(default, int | float)):
@@ -289,6 +294,8 @@ class EnvConfig:
     """Time limit in steps; the task's own if not given."""
     observe_velocity: bool = False
     """Add the car's velocity to the observation (the built-in tasks)."""
+    terminal: Terminal | None = None
+    """What a termination means where the task does not say the opposite: failure or success."""
     options: dict[str, float] = field(default_factory=dict)
     """Numbers of the task's row to change, as name value pairs, such as arena 2.5 cubes 12;
     their names are in the documentation's page about the tasks."""

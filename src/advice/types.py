@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ Array: TypeAlias = NDArray[Any]
 
 RateActions: TypeAlias = Callable[[Array, Array], Array]
 """The agent's critic: ``rate_actions(obs, actions) -> values``, one value per row of actions."""
+
+Terminal: TypeAlias = Literal["failure", "success"]
+"""What the termination of an episode means."""
 
 
 class Outcome(enum.IntEnum):

@@ -12,12 +12,17 @@ import numpy as np
 from gymnasium.utils import env_checker
 
 from advice.envs.rollout import rollout
-from advice.types import SettingError
+from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals
+from advice.types import SettingError, Terminal
 
 SECONDS = 30.0
 """Time limit of the random actions."""
 REPEATED_STEPS = 200
 SLOW_STEPS_PER_S = 50.0
+BOTH_CLASSES = ("violations", "safe steps", "episodes")
+"""Findings that must be in order for a shield to have both classes of steps to learn from."""
+QUIET_STEPS = 5
+"""A step counts as quiet if neither it nor the next ones, this many, are unsafe."""
 
 
 class Finding(NamedTuple):
@@ -33,10 +38,9 @@ class Step(NamedTuple):
     """One step of random actions."""
 
     episode: int
-    over: bool
-    source: str | None
-    """Where cost comes from: an info key, "6-value step", or None."""
-    unsafe: bool
+    first: bool
+    ended: bool
+    signals: Signals
     finite: bool
     inside: bool
     """False if the observation is finite but not in its space."""
@@ -44,11 +48,15 @@ class Step(NamedTuple):
 
 
 def check_env(
-    make_env: Callable[[], gymnasium.Env[Any, Any]], episodes: int = 20, max_steps: int = 20_000
+    make_env: Callable[[], gymnasium.Env[Any, Any]],
+    episodes: int = 20,
+    max_steps: int = 20_000,
+    terminal: Terminal | None = None,
 ) -> list[Finding]:
     """Examine new environments of ``make_env``; a shield cannot work if any finding is an error.
 
     Runs random actions for at most ``episodes`` episodes, ``max_steps`` steps and :data:`SECONDS`.
+    ``terminal`` is what a termination means, as in :class:`advice.ShieldedEnv`.
     """
     try:
         env = make_env()
@@ -64,9 +72,10 @@ def check_env(
         return [Finding("first step", "error", f"step() returns {values} values", advice)]
     findings = [_check_spaces(env), *_check_api(make_env, values)]
     try:
-        steps, reset_ms = _random_steps(make_env, episodes, max_steps, values)
+        steps, reset_ms = _random_steps(make_env, episodes, max_steps, terminal)
         findings += [
-            _check_cost(steps),
+            _check_violations(steps, values),
+            _check_safe_steps(steps),
             _check_ends(steps),
             _check_observations(steps),
             _check_speed(steps, reset_ms),
@@ -117,12 +126,26 @@ def _check_api(make_env: Callable[[], gymnasium.Env[Any, Any]], values: int) -> 
     return [Finding("API", "warning", text, "see Gymnasium's checker") for text in said]
 
 
+def conclude(findings: list[Finding]) -> str:
+    """The conclusion of all findings in one sentence."""
+    if any(finding.level == "error" for finding in findings):
+        return "shielding does not work here yet: fix the errors first"
+    missing = [f.name for f in findings if f.name in BOTH_CLASSES and f.level != "ok"]
+    if missing:
+        return f"whether shielding works here is not known: see {' and '.join(missing)}"
+    return "shielding can work here: violations are reported and there are safe steps to learn from"
+
+
 def _random_steps(
-    make_env: Callable[[], gymnasium.Env[Any, Any]], episodes: int, max_steps: int, values: int
+    make_env: Callable[[], gymnasium.Env[Any, Any]],
+    episodes: int,
+    max_steps: int,
+    terminal: Terminal | None,
 ) -> tuple[list[Step], float]:
     """The steps of random actions within the limits, and the median time of a reset in ms."""
     env = make_env()
     env.action_space.seed(0)
+    rules = SignalRules.of(env, terminal)
     deadline = time.perf_counter() + SECONDS
     steps: list[Step] = []
     resets = []
@@ -139,15 +162,14 @@ def _random_steps(
         observation, _ = env.reset(seed=episode)
         resets.append(time.perf_counter() - began)
         ended = False
-        for step in rollout(env, observation, choose, max_steps - len(steps)):
+        first = True
+        for step in rollout(env, observation, choose, max_steps - len(steps), rules):
             now = time.perf_counter()
-            keys = [key for key in ("cost", "violation") if key in step.info]
-            source = f'info["{keys[0]}"]' if keys else None
-            source = "6-value step" if values == 6 else source
-            unsafe = source is not None and step.signals.unsafe
             finite, ended = _finite(step.obs), step.ended
             inside = not finite or step.obs in env.observation_space
-            steps.append(Step(episode, ended, source, unsafe, finite, inside, now - began))
+            seconds = now - began
+            steps.append(Step(episode, first, ended, step.signals, finite, inside, seconds))
+            first = False
             if now >= deadline:
                 break
         if not ended:
@@ -156,33 +178,65 @@ def _random_steps(
     return steps, 1000.0 * float(np.median(resets))
 
 
-def _check_cost(steps: list[Step]) -> Finding:
-    source = next((step.source for step in steps if step.source), None)
-    unsafe = sum(step.unsafe for step in steps)
-    level: Literal["ok", "warning", "error"]
-    if source is None:
-        level, found = "error", "no step reports cost or violation"
-        advice = 'set info["cost"] or info["violation"], or give ShieldedEnv an outcome function'
-    elif unsafe == 0:
-        level, found = "warning", f"from {source}, never above 0 in {len(steps)} random steps"
-        advice = "a shield learns from violations: check the signal, or use more episodes"
-    elif unsafe == len(steps):
-        level, found = "error", f"from {source}, above 0 in all {len(steps)} random steps"
+def _check_violations(steps: list[Step], values: int) -> Finding:
+    """A shield needs unsafe steps: something must report them, and they must occur."""
+    source = next((step.signals.source for step in steps if step.signals.source), "")
+    unsafe = [step for step in steps if step.signals.unsafe]
+    if not source:
+        found = "no step says whether it is a violation"
+        return Finding("violations", "error", found, WHAT_TO_GIVE)
+    said = f"read from {_named(source)}" if values == 5 else "read from the 6-value step"
+    if not unsafe:
+        found = f"{said}, none in {len(steps)} random steps"
+        advice = f"use more episodes, or check what reports them: {WHAT_TO_GIVE}"
+        return Finding("violations", "warning", found, advice)
+    if len(unsafe) == len(steps):
+        found = f"{said}, in all {len(steps)} random steps"
         advice = "a shield needs safe steps too: check the sign and the threshold"
-    else:
-        episodes = len({step.episode for step in steps if step.unsafe})
-        level, advice = "ok", ""
-        found = f"from {source}, in {unsafe} of {len(steps)} random steps, {episodes} episodes"
-    return Finding("cost", level, found, advice)
+        return Finding("violations", "error", found, advice)
+    episodes = len({step.episode for step in unsafe})
+    found = f"{said}, in {len(unsafe)} of {len(steps)} random steps, {episodes} episodes"
+    return Finding("violations", "ok", found)
+
+
+def _check_safe_steps(steps: list[Step]) -> Finding:
+    """A shield needs safe steps other than the first ones of episodes."""
+    quiet = successes = 0
+    for i, step in enumerate(steps):
+        following = [s for s in steps[i : i + 1 + QUIET_STEPS] if s.episode == step.episode]
+        quiet += not step.first and not any(s.signals.unsafe for s in following)
+        successes += step.signals.success and not step.signals.unsafe
+    found = f"{quiet} quiet steps after the first of their episode, {successes} successes"
+    if quiet + successes:
+        return Finding("safe steps", "ok", found)
+    advice = (
+        "only first steps would be safe examples: start farther from danger, or report success"
+    )
+    return Finding("safe steps", "warning", found, advice)
 
 
 def _check_ends(steps: list[Step]) -> Finding:
-    ended = sum(step.over for step in steps)
-    if ended == 0:
+    """A shield needs episodes that end, and ends that are explained."""
+    ends = [step for step in steps if step.ended]
+    if not ends:
         found = f"none ended within {len(steps)} steps"
         advice = "a shield counts episodes: end them, or wrap with gymnasium.wrappers.TimeLimit"
         return Finding("episodes", "error", found, advice)
-    return Finding("episodes", "ok", f"{ended} ended, {len(steps) / ended:.0f} steps each")
+    unexplained = sum(step.signals.unexplained for step in ends)
+    unsafe = sum(step.signals.unsafe for step in ends)
+    successes = sum(step.signals.success and not step.signals.unsafe for step in ends)
+    others = len(ends) - unexplained - unsafe - successes
+    found = (
+        f"{len(ends)} ended, {len(steps) / len(ends):.0f} steps each: {unsafe} with a violation, "
+        f"{successes} with success, {others} with neither, {unexplained} unexplained"
+    )
+    if unexplained:
+        advice = (
+            'nothing says what these terminations mean: give terminal="failure" or '
+            'terminal="success" (--terminal), or set info["violation"] and info["success"]'
+        )
+        return Finding("episodes", "warning", found, advice)
+    return Finding("episodes", "ok", found)
 
 
 def _check_observations(steps: list[Step]) -> Finding:
@@ -232,6 +286,11 @@ def _finite(observation: Any) -> bool:
         return bool(np.isfinite(np.asarray(observation, dtype=np.float64)).all())
     except (TypeError, ValueError):
         return True  # not numbers: the finding on spaces says so
+
+
+def _named(source: str) -> str:
+    """A key of info as one writes it; other sources are sentences."""
+    return f'info["{source}"]' if source.isidentifier() else source
 
 
 def _space(space: gymnasium.Space[Any]) -> str:

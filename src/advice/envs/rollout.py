@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from advice.envs.signals import Signals, normalize_step, read_signals
+from advice.envs.signals import NO_RULES, SignalRules, Signals, normalize_step, read_signals
 
 
 class Step(NamedTuple):
@@ -28,7 +28,11 @@ class Step(NamedTuple):
 
 
 def rollout(
-    env: Any, obs: Any, choose: Callable[[Any], Any], max_steps: int | None = None
+    env: Any,
+    obs: Any,
+    choose: Callable[[Any], Any],
+    max_steps: int | None = None,
+    rules: SignalRules = NO_RULES,
 ) -> Iterator[Step]:
     """Execute ``choose(obs)`` until the episode ends, or for ``max_steps`` steps.
 
@@ -37,7 +41,7 @@ def rollout(
     """
     for _ in itertools.count() if max_steps is None else range(max_steps):
         obs, reward, terminated, truncated, info = normalize_step(env.step(choose(obs)))
-        signals = read_signals(info, terminated)
+        signals = read_signals(info, terminated, truncated, float(reward), rules)
         step = Step(obs, float(reward), bool(terminated), bool(truncated), info, signals)
         yield step
         if step.ended:

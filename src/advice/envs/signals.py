@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
+
+from advice.types import SettingError, Terminal
 
 VIOLATION_COST = 0.2
 """The cost of a violation in an environment that reports violations but no cost."""
+VIOLATION_KEYS = frozenset(
+    {
+        "violation",
+        "constraint_violation",
+        "crashed",
+        "crash",
+        "collision",
+        "fatal_collision",
+        "out_of_bounds",
+        "out_of_road",
+    }
+)
+"""Keys of ``info`` that report a violation, besides ``cost`` and other truth values ``crash*``."""
+SUCCESS_KEYS = frozenset({"success", "is_success", "arrive_dest", "env_complete"})
+"""Keys of ``info`` that report a success."""
+WHAT_TO_GIVE = (  # where nothing says what a violation is
+    'set info["violation"] or info["cost"] in the environment; give terminal="failure" '
+    "(--env.terminal failure) if its terminations are failures; or give outcome=..., a function "
+    "that labels each step"
+)
 
 
 class Signals(NamedTuple):
@@ -15,11 +40,133 @@ class Signals(NamedTuple):
     violation: bool
     cost: float
     success: bool
+    source: str = ""
+    """What reports violations: a key of ``info`` or a rule; empty if nothing does."""
+    unexplained: bool = False
+    """True if the episode terminated and nothing says whether that was a failure or a success."""
 
     @property
     def unsafe(self) -> bool:
         """True if it violated, or cost anything."""
         return self.violation or self.cost > 0
+
+
+class KnownEnds(NamedTuple):
+    """How the episodes of a well-known environment end; its ``info`` says nothing about it."""
+
+    terminated: Terminal | None
+    """What a termination means, unless the reward tells."""
+    reason: str
+    failure_reward: float = -math.inf
+    """A last step with at most this reward is a failure."""
+    success_reward: float = math.inf
+    """A last step with at least this reward is a success."""
+
+    @property
+    def reads_reward(self) -> bool:
+        """True if the meaning of an end depends on the reward."""
+        return self.failure_reward > -math.inf or self.success_reward < math.inf
+
+    @property
+    def reports_failures(self) -> bool:
+        """True if any end can be a failure."""
+        return self.terminated == "failure" or self.failure_reward > -math.inf
+
+    def meaning(self, reward: float, terminated: bool) -> Terminal | None:
+        """What the end of an episode means; a truncated one only by its reward."""
+        if reward <= self.failure_reward:
+            return "failure"
+        if reward >= self.success_reward:
+            return "success"
+        return self.terminated if terminated else None
+
+
+_FALL = KnownEnds("failure", "termination is a fall")
+_GOAL = KnownEnds("success", "termination is the goal")
+_NEVER = KnownEnds(None, "it never terminates")
+_WALKER = KnownEnds("success", "a last reward of -100 is a fall", failure_reward=-99.9)
+
+KNOWN_ENDS = {
+    "Hopper": _FALL,
+    "Walker2d": _FALL,
+    "Ant": _FALL,
+    "Humanoid": _FALL,
+    "InvertedPendulum": _FALL,
+    "InvertedDoublePendulum": _FALL,
+    "CartPole": _FALL,
+    "LunarLander": KnownEnds(
+        None, "a last reward of -100 is a crash, of 100 a landing", -99.9, 99.9
+    ),
+    "BipedalWalker": _WALKER,
+    "CarRacing": KnownEnds("success", "a last reward of -100 is leaving the field", -99.9),
+    "FrozenLake": KnownEnds(
+        "failure", "termination without a reward is a hole", success_reward=0.5
+    ),
+    "Acrobot": _GOAL,
+    "MountainCar": _GOAL,
+    "MountainCarContinuous": _GOAL,
+    "Pendulum": _NEVER,
+    "HalfCheetah": _NEVER,
+    "Swimmer": _NEVER,
+    "Reacher": _NEVER,
+    "Pusher": _NEVER,
+    "HumanoidStandup": _NEVER,
+}
+"""Gymnasium's own environments by id without version; used only where ``info`` says nothing."""
+KNOWN_ENDS["LunarLanderContinuous"] = KNOWN_ENDS["LunarLander"]
+KNOWN_ENDS["BipedalWalkerHardcore"] = _WALKER
+
+
+@dataclass(frozen=True)
+class SignalRules:
+    """How to read the steps of one environment."""
+
+    terminal: Terminal | None = None
+    """What a termination means where ``info`` does not say the opposite; None: not known."""
+    known: KnownEnds | None = None
+    """The environment's row in :data:`KNOWN_ENDS`; ``terminal`` takes its place."""
+
+    def __post_init__(self) -> None:
+        check_terminal(self.terminal)
+
+    @classmethod
+    def of(cls, env: Any, terminal: Terminal | None = None) -> SignalRules:
+        """The rules for ``env``: an environment, or a string such as ``str(env)`` gives.
+
+        A row that reads rewards is not used if a wrapper changes rewards.
+        """
+        names = describe(env)
+        found = re.search(r"<(\w+)-v\d+>", names)
+        known = KNOWN_ENDS.get(found[1]) if found else None
+        if known is not None and known.reads_reward and "Reward" in names:
+            known = None
+        return cls(terminal, known)
+
+    @property
+    def failures(self) -> str:
+        """How a failure is known without a word in ``info``; empty if it is not."""
+        if self.terminal is not None:
+            return 'terminal="failure"' if self.terminal == "failure" else ""
+        return self.known.reason if self.known and self.known.reports_failures else ""
+
+
+def check_terminal(terminal: Any) -> None:
+    """Raise SettingError unless it is None, "failure" or "success"."""
+    if terminal is not None and terminal not in get_args(Terminal):
+        raise SettingError(f'terminal: expected None, "failure" or "success", found {terminal!r}')
+
+
+def describe(env: Any) -> str:
+    """``str(env)`` with the id of the environment, and the base classes of its wrappers."""
+    names = [str(env)]
+    spec = getattr(getattr(env, "unwrapped", env), "spec", None)
+    if spec is not None:
+        names.append(f"<{spec.id}>")
+    layer = env
+    while "env" in getattr(layer, "__dict__", ()):
+        names += [base.__name__ for base in type(layer).__mro__]
+        layer = layer.env
+    return " ".join(names)
 
 
 def normalize_step(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -32,13 +179,78 @@ def normalize_step(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[st
     return obs, reward, terminated, truncated, {**info, "cost": cost}
 
 
-def read_signals(info: Mapping[str, Any], terminated: bool) -> Signals:
-    """Facts from ``info``: "violation" or "cost" say unsafe, "success" or a clean end say safe."""
-    cost = info.get("cost")
-    violation = bool(info.get("violation", cost is not None and cost > 0))
+NO_RULES = SignalRules()
+
+
+def read_signals(
+    info: Mapping[str, Any],
+    terminated: bool,
+    truncated: bool = False,
+    reward: float = 0.0,
+    rules: SignalRules = NO_RULES,
+) -> Signals:
+    """What a step says about safety.
+
+    ``info`` comes first, then ``rules``. A termination that neither explains is no success: the
+    step is inconclusive and ``unexplained``. A value of None counts as absent.
+
+    Raises ValueError if a key that must be a truth value is none, or if the cost is no finite
+    number.
+    """
+    violated: bool | None = None
+    success: bool | None = None
+    source = ""
+    for key, value in info.items():
+        if value is None:
+            continue
+        if key in SUCCESS_KEYS:
+            success = _truth(key, value) or bool(success)
+        elif key in VIOLATION_KEYS or _is_crash_flag(key, value):
+            flag = _truth(key, value)
+            source = key if flag or not source else source
+            violated = flag or bool(violated)
+    cost = _finite_cost(info.get("cost"))
+    if cost is not None and violated is None:
+        violated, source = cost > 0, "cost"
+    violation, reached = bool(violated), bool(success)
+    end = None
+    if rules.terminal is not None:
+        end = rules.terminal if terminated else None
+    elif rules.known is not None and violated is None and success is None:
+        end = rules.known.meaning(reward, terminated) if terminated or truncated else None
+    violation = violation or (end == "failure" and not reached)
+    reached = reached or (end == "success" and not violation)
+    source = source or rules.failures
     if cost is None:
         cost = VIOLATION_COST if violation else 0.0
-    success = info.get("success", info.get("is_success"))
-    if success is None:
-        success = terminated and not violation
-    return Signals(violation, float(cost), bool(success))
+    said_neither = violated is not None and success is not None
+    explained = violation or reached or cost > 0 or said_neither
+    return Signals(violation, cost, reached, source, bool(terminated) and not explained)
+
+
+def _is_crash_flag(key: Any, value: Any) -> bool:
+    return isinstance(key, str) and key.startswith("crash") and _as_truth(value) is not None
+
+
+def _as_truth(value: Any) -> bool | None:
+    """A bool, a number 0 or 1, or an array of one such element; None for anything else."""
+    if value is True or value is False:
+        return bool(value)
+    item = value.item() if getattr(value, "size", None) == 1 else value
+    return bool(item) if isinstance(item, int | float) and item in (0, 1) else None
+
+
+def _truth(key: str, value: Any) -> bool:
+    truth = _as_truth(value)
+    if truth is None:
+        raise ValueError(f'info["{key}"]: expected a truth value, found {value!r}')
+    return truth
+
+
+def _finite_cost(value: Any) -> float | None:
+    if value is None:
+        return None
+    item = value.item() if getattr(value, "size", None) == 1 else value
+    if not isinstance(item, int | float) or not math.isfinite(item):
+        raise ValueError(f'info["cost"]: expected a finite number, found {value!r}')
+    return float(item)

@@ -16,6 +16,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
 
 from advice.config import ShieldConfig
+from advice.envs.signals import SignalRules
 from advice.shields.session import SessionOptions, ShieldSession
 from advice.types import AdviceError, Array, RateActions, SettingError
 
@@ -55,11 +56,13 @@ def shield(
     if model.env is None:
         raise AdviceError("model: it has no environment yet, call model.set_env(env) first")
     normalised = model.get_vec_normalize_env()
+    given = SessionOptions(shield, config, _critic_of(model), **options)
     session = ShieldSession(
         (model.env if normalised is None else normalised.venv).observation_space,
         model.action_space,
-        SessionOptions(shield, config, _critic_of(model), **options),
+        given,
         model.n_envs,
+        rules=SignalRules.of(_describe(model.env), given.terminal),
     )
     if session.penalty > 0 and isinstance(model, OffPolicyAlgorithm):
         _check_takes_penalties(model)
@@ -326,6 +329,14 @@ def _add_penalties(
         after = stay(buffer.next_observations, before)
     notes = [{} if each else info for each, info in zip(replaced, infos, strict=True)]
     buffer.add(before, after, actions, rewards, dones, notes)
+
+
+def _describe(venv: VecEnv) -> str:
+    """The first environment with its wrappers, as it describes itself; empty if it cannot."""
+    try:
+        return str(venv.env_method("__str__", indices=0)[0])
+    except (AttributeError, NotImplementedError):
+        return ""
 
 
 def _rows(obs: Any, count: int) -> list[Any]:

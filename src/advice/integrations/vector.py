@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
+from advice.envs.signals import SignalRules, describe
 from advice.integrations.wrapper import HasSession
 from advice.shields.session import SessionOptions, ShieldSession
 
@@ -29,11 +30,13 @@ class ShieldedVectorEnv(HasSession, VectorWrapper[Any, Any, Any, Any, Any]):
 
     def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:
         super().__init__(env)
+        given = SessionOptions(**options)
         self.session = ShieldSession(
             env.single_observation_space,
             env.single_action_space,
-            SessionOptions(**options),
+            given,
             env.num_envs,
+            rules=SignalRules.of(_describe(env), given.terminal),
         )
         mode = env.metadata.get("autoreset_mode", "NextStep")
         self._mode = str(getattr(mode, "value", mode))
@@ -95,6 +98,12 @@ class ShieldedVectorEnv(HasSession, VectorWrapper[Any, Any, Any, Any, Any]):
         """Save the shield if ``save_path`` was given, and close the environments."""
         self.session.save()
         super().close(**kwargs)
+
+
+def _describe(env: VectorEnv[Any, Any, Any]) -> str:
+    """The vector and its wrappers, with its first environment as that describes itself."""
+    call = getattr(env.unwrapped, "call", None)  # not every vector has one
+    return describe(env) + (call("__str__")[0] if call else "")
 
 
 def row_of(infos: Mapping[str, Any], env_index: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from advice.config import ShieldConfig
-from advice.envs.signals import normalize_step
+from advice.envs.signals import SignalRules, normalize_step
 from advice.shields.session import SessionOptions, ShieldSession
 from advice.types import RateActions
 
@@ -80,7 +80,9 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
     ) -> None:
         super().__init__(env)
         given = SessionOptions(shield, config, **options)
-        self.session = ShieldSession(env.observation_space, env.action_space, given)
+        rules = SignalRules.of(env, given.terminal)
+        spaces = env.observation_space, env.action_space
+        self.session = ShieldSession(*spaces, given, rules=rules)
         # an environment made from our spec gets a shield of its own and saves nothing
         fresh = {
             "shield": shield if isinstance(shield, str | Path) else None,

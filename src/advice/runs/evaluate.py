@@ -11,8 +11,9 @@ import numpy as np
 
 from advice.agents.agent import Agent
 from advice.envs.rollout import rollout
+from advice.envs.signals import SignalRules
 from advice.runs.checkpoints import Checkpointer
-from advice.runs.loop import episode_seed, make_environment
+from advice.runs.loop import episode_seed, make_environment, rules_of
 from advice.runs.methods import build
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
@@ -28,6 +29,8 @@ class Trained(NamedTuple):
     env: Any
     agent: Agent
     shield: PostShield
+    rules: SignalRules
+    """How to read the task's steps."""
 
 
 class Evaluation(NamedTuple):
@@ -51,7 +54,7 @@ def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -
     ).load()
     if counters.episode == 0:
         raise AdviceError(f"{folder.path}: expected a checkpoint, found none yet")
-    return Trained(env, agent, shield if shielded else NoShield())
+    return Trained(env, agent, shield if shielded else NoShield(), rules_of(config, env))
 
 
 def evaluate(
@@ -85,7 +88,7 @@ def play(
     trained: Trained, seed: int, frames: list[Array] | None = None, explore: bool = False
 ) -> Evaluation:
     """One episode, greedy or with exploration noise; frames of interventions get a red border."""
-    env, agent, shield = trained
+    env, agent, shield, rules = trained
     verdict = Verdict(None)
     interventions = 0
 
@@ -100,7 +103,7 @@ def play(
     obs, _ = env.reset(seed=seed)
     agent.start_episode()
     steps = []
-    for step in rollout(env, obs, choose):
+    for step in rollout(env, obs, choose, rules=rules):
         steps.append(step)
         if frames is not None:
             frames.append(bordered(env.render(), verdict.intervened))

@@ -17,7 +17,7 @@ import numpy as np
 from advice.agents.agent import Agent
 from advice.config import TrainConfig
 from advice.envs.make import make_from_name
-from advice.envs.signals import normalize_step
+from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
 from advice.runs.events import EventWriter
@@ -124,6 +124,11 @@ def make_environment(config: TrainConfig, **kwargs: Any) -> Any:
     return make_from_name(config.task, **options)
 
 
+def rules_of(config: TrainConfig, env: Any) -> SignalRules:
+    """How to read what the steps of a run's environment say about safety."""
+    return SignalRules.of(env, config.env.terminal)
+
+
 def episode_seed(seed: int, episode: int) -> int:
     """The seed that resets an episode: the same start for every method of the same run seed."""
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
@@ -170,7 +175,8 @@ class _Run:
         own = isinstance(shield, Shield)  # it brings its settings
         options = SessionOptions(shield, None if own else config.shield, agent.rate_actions)
         spaces = env.observation_space, env.action_space
-        self.session = ShieldSession(*spaces, options, say=listener.said)
+        rules = rules_of(config, env)
+        self.session = ShieldSession(*spaces, options, say=listener.said, rules=rules)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -259,6 +265,11 @@ class _Run:
         self.records.episode(record)
         self.events.episode(record)
         self.listener.episode_ended(record, self.counters)
+        if number == 1 and not session.violation_source:
+            self.listener.said(
+                "no step of the first episode says whether it is a violation, so none is counted "
+                f"and no shield can learn from it: {WHAT_TO_GIVE}"
+            )
 
     def save(self) -> None:
         """Records first, then the checkpoint that counts on them."""

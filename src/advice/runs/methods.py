@@ -17,7 +17,7 @@ from advice.shields.base import NoShield, PostShield
 from advice.shields.safety_critic import SafetyCriticShield
 from advice.shields.shield import Shield
 from advice.shields.tabular import TabularShield
-from advice.types import AdviceError, suggest
+from advice.types import AdviceError, SettingError, suggest
 
 
 class Method(NamedTuple):
@@ -74,6 +74,18 @@ def find_method(name: str) -> Method:
         f"unknown method {name!r}{suggest(name, known)}; expected one of {', '.join(METHODS)}, or "
         f"agent+shield with agents {', '.join(AGENTS)} and shields {', '.join(SHIELDS)}"
     )
+
+
+def check_arming(config: TrainConfig) -> None:
+    """Raise SettingError if training ends before the shield is armed."""
+    if find_method(config.method).shield != "advice" or config.shield_from:
+        return
+    if config.shield.construction_episodes >= config.episodes:
+        raise SettingError(
+            f"episodes: expected more than the {config.shield.construction_episodes} construction "
+            f"episodes, found {config.episodes}: the shield would never guard; give fewer with "
+            "--shield.construction-episodes, or more --episodes"
+        )
 
 
 def build(

@@ -13,9 +13,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from advice.config import TrainConfig
 from advice.envs.rollout import Step, rollout
+from advice.envs.signals import SignalRules
 from advice.runs.evaluate import bordered, load_trained, write_video
-from advice.runs.loop import episode_seed, make_environment
+from advice.runs.loop import episode_seed, make_environment, rules_of
 from advice.runs.records import RunFolder, read_actions
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
@@ -100,7 +102,7 @@ def save_film(folder: RunFolder, replay: Replay, path: Path) -> None:
     config = folder.read_config()
     env = make_environment(config, render_mode="rgb_array")
     try:
-        _, steps = _repeat(env, replay.executed, episode_seed(config.seed, replay.record.episode))
+        _, steps = _repeat(env, config, replay.record.episode, replay.executed)
         frames = [
             bordered(env.render(), bool(intervened))
             for _, intervened in zip(steps, replay.intervened, strict=True)
@@ -117,6 +119,7 @@ def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> lis
     config = folder.read_config()
     env, other = make_environment(config), make_environment(config)
     inner, shape = env.unwrapped, env.action_space.shape
+    rules = rules_of(config, env)
     unsafe = replay.violations | (replay.costs > 0)
     found = []
     try:
@@ -124,12 +127,13 @@ def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> lis
             raise AdviceError(
                 f"{config.task}: counterfactuals need an environment with get_state and set_state"
             )
-        _, steps = _repeat(env, replay.executed, episode_seed(config.seed, replay.record.episode))
+        _, steps = _repeat(env, config, replay.record.episode, replay.executed)
         for step, intervened in enumerate(replay.intervened):
             if intervened:
                 obs, _ = other.reset(seed=0)  # wrappers count steps of their own
                 other.unwrapped.set_state(inner.get_state())
-                after = _steps_to_unsafe(other, obs, replay.proposed[step].reshape(shape), horizon)
+                proposed = replay.proposed[step].reshape(shape)
+                after = _steps_to_unsafe(other, obs, proposed, horizon, rules)
                 anyway = bool(unsafe[step : step + horizon].any())
                 found.append(Counterfactual(step, after > 0, after, anyway))
             next(steps)
@@ -148,19 +152,20 @@ def final_critic(folder: RunFolder) -> RateActions | None:
     return trained.agent.rate_actions
 
 
-def _repeat(env: Any, executed: Array, seed: int) -> tuple[Array, Iterator[Step]]:
-    """What a reset with ``seed`` returns, then one step per recorded action."""
-    obs, _ = env.reset(seed=seed)
+def _repeat(
+    env: Any, config: TrainConfig, episode: int, executed: Array
+) -> tuple[Array, Iterator[Step]]:
+    """What the reset of an episode returns, then one step per recorded action."""
+    obs, _ = env.reset(seed=episode_seed(config.seed, episode))
     actions = iter(executed.reshape(-1, *env.action_space.shape))
-    return obs, rollout(env, obs, lambda _: next(actions), len(executed))
+    return obs, rollout(env, obs, lambda _: next(actions), len(executed), rules_of(config, env))
 
 
 def _simulate(env: Any, folder: RunFolder, episode: int) -> Replay:
     executed, proposed = read_actions(folder, episode, env.action_space)
     record = folder.read_episodes()[episode - 1]
     inner = env.unwrapped
-    seed = episode_seed(folder.read_config().seed, episode)
-    first, repeated = _repeat(env, executed, seed)
+    first, repeated = _repeat(env, folder.read_config(), episode, executed)
     layout = {kind: np.asarray(xy, float) for kind, xy in getattr(inner, "layout", {}).items()}
     poses = [getattr(inner, "car_pose", None)]
     steps = []
@@ -215,7 +220,7 @@ def _sizes(task: Any) -> dict[str, float]:
     return {kind: float(getattr(task, name)) for kind, name in names.items() if hasattr(task, name)}
 
 
-def _steps_to_unsafe(env: Any, obs: Array, action: Array, horizon: int) -> int:
+def _steps_to_unsafe(env: Any, obs: Array, action: Array, horizon: int, rules: SignalRules) -> int:
     """Steps of ``action`` until one is unsafe; 0 if none is within ``horizon``."""
-    steps = rollout(env, obs, lambda _: action, horizon)
+    steps = rollout(env, obs, lambda _: action, horizon, rules)
     return next((number for number, step in enumerate(steps, 1) if step.signals.unsafe), 0)

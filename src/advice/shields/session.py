@@ -12,7 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from advice.config import ShieldConfig
-from advice.envs.signals import Signals, read_signals
+from advice.envs.signals import (
+    WHAT_TO_GIVE,
+    SignalRules,
+    Signals,
+    check_terminal,
+    read_signals,
+)
 from advice.shields.memory import EpisodeLabels
 from advice.shields.shield import Shield
 from advice.types import (
@@ -22,6 +28,7 @@ from advice.types import (
     Outcome,
     RateActions,
     SpaceMismatchError,
+    Terminal,
     Verdict,
 )
 
@@ -46,6 +53,10 @@ class SessionOptions:
     """``outcome(obs, action, reward, terminated, truncated, info) -> advice.Outcome`` in place of
     what ``info`` says; ``obs`` is the observation after the step. An inconclusive first step of an
     episode counts as safe."""
+    terminal: Terminal | None = None
+    """What a termination means where ``info`` does not say the opposite: "failure" or "success".
+    With None an end that nothing explains is inconclusive; the ends of well-known environments
+    are in :data:`advice.envs.signals.KNOWN_ENDS`."""
     features: Features | None = None
     """Turns an observation into an array of numbers; needed where observations are no Box."""
     max_violations: int | None = None
@@ -59,6 +70,9 @@ class SessionOptions:
     def __post_init__(self) -> None:
         if self.max_violations is not None and self.max_violations < 1:
             raise ValueError(f"max_violations: expected 1 or more, found {self.max_violations}")
+        check_terminal(self.terminal)
+        if self.terminal is not None and self.outcome is not None:
+            raise ValueError("terminal: expected None with an outcome function, which replaces it")
 
 
 @dataclass
@@ -84,7 +98,9 @@ class ShieldSession:
     For every step call :meth:`guard` before it and :meth:`record` after it, and
     :meth:`end_episode` after an episode's last one. With several environments the steps of an
     episode reach the shield together when the episode ends, so that episodes stay apart in its
-    memory. ``say`` gets the message that a fit was not possible; by default it is a warning.
+    memory. ``say`` gets the messages that an episode's end is unexplained and that a fit was not
+    possible, each once; by default they are warnings. ``rules`` say how to read the steps of the
+    environment; by default only ``options.terminal`` does.
     """
 
     def __init__(
@@ -94,6 +110,7 @@ class ShieldSession:
         options: SessionOptions | None = None,
         num_envs: int = 1,
         say: Callable[[str], None] | None = None,
+        rules: SignalRules | None = None,
     ) -> None:
         self.options = options = options or SessionOptions()
         self.rate_actions, self._say = options.rate_actions, say or _warn
@@ -103,7 +120,10 @@ class ShieldSession:
         self.config = _config_of(self.shield) or options.config or ShieldConfig()
         self.num_envs = num_envs
         self.episodes = self.violations = self.interventions = 0
+        self.rules = rules or SignalRules(options.terminal)
+        self.violation_source = ""  # what reports violations, as far as seen
         self.one_class = False  # a fit was not possible, which has been said
+        self._unexplained = False  # an end was not explained, which has been said
         self._episodes = [self._new_episode() for _ in range(num_envs)]
 
     @property
@@ -194,7 +214,7 @@ class ShieldSession:
             raise RuntimeError("record: expected a call of guard before each step, found none")
         seen, executed = episode.current
         if self.options.outcome is None:
-            signals = read_signals(info, terminated)
+            signals = read_signals(info, terminated, truncated, reward, self.rules)
         else:
             outcome = self.options.outcome(obs, executed, reward, terminated, truncated, info)
             signals = _signals_of(outcome)
@@ -203,6 +223,7 @@ class ShieldSession:
             self.shield.record(seen, executed, label)
         else:
             episode.waiting.append((seen, executed, label))
+        self.violation_source = signals.source or self.violation_source
         episode.current = None
         episode.steps += 1
         episode.cost += signals.cost
@@ -210,6 +231,12 @@ class ShieldSession:
         if signals.unsafe and not episode.violated:
             episode.violated = True
             self.violations += 1
+        if signals.unexplained and not self._unexplained:
+            self._unexplained = True
+            self._say(
+                "an episode terminated and nothing says whether that was a failure or a success: "
+                f"such last steps are inconclusive; if they should count, {WHAT_TO_GIVE}"
+            )
         return signals
 
     def end_episode(self, env_index: int = 0, fit: bool = True) -> Episode:
@@ -235,7 +262,10 @@ class ShieldSession:
             self.shield.fit(progress)
         except OneClassError as error:
             if not self.one_class:
-                self._say(f"the shield stays unarmed and tries again after each episode: {error}")
+                self._say(
+                    f"the shield stays unarmed and tries again after each episode: {error}. "
+                    f"If violations are not reported, {WHAT_TO_GIVE}"
+                )
             self.one_class = True
             return False
         self.save()
@@ -281,11 +311,7 @@ class ShieldSession:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(
-        f'{message}. Unsafe steps are read from info["violation"], info["cost"] or a cost in a '
-        "step of six values; for other environments give outcome=...",
-        stacklevel=5,
-    )
+    warnings.warn(message, stacklevel=5)
 
 
 def _signals_of(outcome: Any) -> Signals:
@@ -294,7 +320,7 @@ def _signals_of(outcome: Any) -> Signals:
             "outcome: expected it to return advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE, "
             f"found {outcome!r}"
         )
-    return Signals(outcome == Outcome.UNSAFE, 0.0, outcome == Outcome.SAFE)
+    return Signals(outcome == Outcome.UNSAFE, 0.0, outcome == Outcome.SAFE, "outcome")
 
 
 def _feature_space(observation_space: Any, features: Features) -> Any:
