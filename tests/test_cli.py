@@ -98,6 +98,8 @@ def test_help_needs_no_heavy_import() -> None:
         (("train", "--task", "randomised-button", "--env.options", "buttons", "0"), "one button"),
         (("train", "--agent.gamma", "3"), "gamma: expected 0 to 1, found 3.0"),
         (("train", "--preset", "radar"), "invalid choice 'radar'"),
+        (("train", "--episodes", "1000"), "expected more than the 1000 construction episodes"),
+        (("train", "--env.terminal", "crash"), "invalid choice 'crash'"),
         (("eval", "nowhere", "--episodes", "0"), "episodes: expected 1 or more, found 0"),
         (("bench", "--seeds", "0"), "seeds: expected 1 or more, found 0"),
         (("demo", "--episodes", "5"), "expected more --episodes than the 250"),
@@ -179,7 +181,8 @@ def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
     assert "violations" in table
     assert (tmp_path / "episode.mp4").stat().st_size > 1000
     assert "6/6 episodes" in advice("inspect", "out")
-    assert "ERROR" not in advice("check-env", "tiny:Corridor")
+    assert "shielding can work here" in advice("check-env", "tiny:Corridor")
+    assert 'give terminal="failure"' in advice("check-env", "tiny:Target", code=1)
 
 
 def test_a_task_has_one_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from advice.envs import TASKS, check
-from advice.envs.check import check_env
+from advice.envs.check import check_env, conclude
 from advice.envs.make import make_from_name
 
 
@@ -47,19 +47,20 @@ class Corridor(gymnasium.Env):
         self.x += 0.5 * float(np.ravel(action)[0])
         self.steps += 1
         unsafe = {"never": False, "always": True}.get(self.fault, abs(self.x) > 1)
-        over = self.fault != "endless" and (abs(self.x) > 1 or self.steps >= self.length)
+        endless = self.fault == "endless"
+        fell, late = abs(self.x) > 1 and not endless, self.steps >= self.length and not endless
         cost = 0.2 * unsafe
         if self.fault == "six":
-            return self._observation(), 0.0, cost, over, False, {}
+            return self._observation(), 0.0, cost, fell, late, {}
         if self.fault == "four":
-            return self._observation(), 0.0, over, {}
+            return self._observation(), 0.0, fell or late, {}
         info = {"violation": unsafe} if self.fault == "violation key" else {"cost": cost}
         info = {} if self.fault == "silent" else info
-        return self._observation(), 0.0, over, False, info
+        return self._observation(), 0.0, fell, late, info
 
 
-def levels(fault: str) -> dict[str, check.Finding]:
-    findings = check_env(lambda: Corridor(fault), episodes=10, max_steps=500)
+def levels(fault: str, length: int = 8, **options) -> dict[str, check.Finding]:
+    findings = check_env(lambda: Corridor(fault, length), episodes=10, max_steps=500, **options)
     worst = {"ok": 0, "warning": 1, "error": 2}
     by_name: dict[str, check.Finding] = {}
     for finding in sorted(findings, key=lambda f: worst[f.level]):
@@ -71,19 +72,25 @@ def levels(fault: str) -> dict[str, check.Finding]:
 def test_a_correct_environment_passes(fault):
     found = levels(fault)
     assert {finding.level for finding in found.values()} == {"ok"}
-    assert set(found) == {"spaces", "API", "cost", "episodes", "observations", "speed", "repeats"}
-    assert ('info["violation"]' if fault == "violation key" else 'info["cost"]') in found[
-        "cost"
-    ].found
+    names = ["spaces", "API", "violations", "safe steps", "episodes"]
+    assert list(found) == [*names, "observations", "speed", "repeats"]
+    source = 'info["violation"]' if fault == "violation key" else 'info["cost"]'
+    assert f"read from {source}, in " in found["violations"].found
+    assert "0 unexplained" in found["episodes"].found
+    assert conclude(list(found.values())).startswith("shielding can work here")
     assert "steps/s" in found["speed"].found
 
 
 @pytest.mark.parametrize(
     ("fault", "name", "level", "advice"),
     [
-        ("silent", "cost", "error", 'info["cost"]'),
-        ("never", "cost", "warning", "check the signal"),
-        ("always", "cost", "error", "sign and the threshold"),
+        ("silent", "violations", "error", 'terminal="failure"'),
+        ("silent", "violations", "error", "outcome=..."),
+        ("silent", "episodes", "warning", 'terminal="success"'),
+        ("never", "violations", "warning", "check what reports them"),
+        ("never", "episodes", "warning", 'info["success"]'),
+        ("always", "violations", "error", "sign and the threshold"),
+        ("always", "safe steps", "warning", "only first steps"),
         ("endless", "episodes", "error", "TimeLimit"),
         ("nan", "observations", "error", "not a number"),
         ("outside", "observations", "warning", "widen the space"),
@@ -102,7 +109,39 @@ def test_each_fault_is_found_and_has_advice(fault, name, level, advice):
 
 
 def test_a_six_value_step_is_named_as_the_source_of_cost():
-    assert "6-value step" in levels("six")["cost"].found
+    assert "6-value step" in levels("six")["violations"].found
+
+
+def test_terminal_explains_the_ends_of_a_silent_environment():
+    found = levels("silent", terminal="failure")
+    assert found["violations"].level == found["episodes"].level == "ok"
+    assert 'read from terminal="failure"' in found["violations"].found
+    found = levels("silent", terminal="success")
+    assert found["violations"].level == "error"
+    assert found["episodes"].level == "ok"
+
+
+def test_steps_shortly_before_a_violation_are_not_quiet():
+    class Doomed(Corridor):
+        def step(self, action):
+            return super().step(np.ones(1, np.float32))
+
+    findings = check_env(lambda: Doomed(), episodes=5)
+    (finding,) = (f for f in findings if f.name == "safe steps")
+    assert (finding.level, finding.found[:14]) == ("warning", "0 quiet steps ")
+
+
+def test_the_conclusion_is_positive_only_if_a_violation_was_seen():
+    assert conclude(list(levels("silent").values())).startswith("shielding does not work here yet")
+    assert "not known: see violations and episodes" in conclude(list(levels("never").values()))
+
+
+def test_a_well_known_environment_needs_no_setting():
+    findings = {f.name: f for f in check_env(lambda: gymnasium.make("CartPole-v1"), episodes=5)}
+    assert findings["violations"].level == "ok"
+    assert "termination is a fall" in findings["violations"].found
+    never = {f.name: f for f in check_env(lambda: gymnasium.make("Pendulum-v1"), episodes=1)}
+    assert never["violations"].level == "error"
 
 
 def test_an_environment_that_cannot_be_made_is_a_finding():

@@ -490,3 +490,18 @@ def test_a_misspelt_setting_is_refused() -> None:
     with pytest.raises(SettingError, match="executed, proposed, found 'proposal'"):
         shield(model, QUICK, on_policy_learns="proposal")  # type: ignore[arg-type]
     assert type(model) is PPO
+
+
+@pytest.mark.parametrize("vector", [DummyVecEnv, SubprocVecEnv])
+def test_the_failures_of_well_known_environments_are_counted(vector: Any) -> None:
+    envs = vector([lambda: gym.make("CartPole-v1")] * 2)
+    model = shield(DQN("MlpPolicy", envs, learning_starts=1000, seed=0))
+    model.learn(200)
+    assert model.session.violations > 0
+    envs.close()
+
+
+def test_terminal_is_an_option() -> None:
+    model = shield(DQN("MlpPolicy", gym.make("CartPole-v1"), seed=0), terminal="success")
+    model.learn(100)
+    assert model.session.violations == 0

@@ -201,6 +201,30 @@ class NoSignals(Corridor):
         return obs, reward, terminated, truncated, {}
 
 
+def test_an_unexplained_end_warns_once() -> None:
+    env = ShieldedEnv(NoSignals())
+    with pytest.warns(UserWarning, match="nothing says whether that was a failure") as caught:
+        run(env, 5)
+    assert len(caught) == 1
+    assert env.violations == 0
+
+
+def test_terminal_and_known_ids_report_failures() -> None:
+    env = ShieldedEnv(NoSignals(), terminal="failure")
+    run(env, 5)
+    assert env.violations > 0
+    for shielded in (
+        ShieldedEnv(gym.make("CartPole-v1")),
+        ShieldedVectorEnv(gym.make_vec("CartPole-v1", num_envs=2)),
+        ShieldedVectorEnv(gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)),
+    ):
+        shielded.reset(seed=0)
+        shielded.action_space.seed(0)
+        while not shielded.violations:
+            shielded.step(np.zeros_like(shielded.action_space.sample()))
+        shielded.close()
+
+
 def test_the_users_own_outcome_sees_where_the_step_led() -> None:
     def outcome(obs: Any, action: Any, reward: float, *rest: Any) -> advice.Outcome:
         terminated, _, info = rest

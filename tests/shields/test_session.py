@@ -39,10 +39,67 @@ def test_a_shield_with_the_protocol_alone_works():
     session = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(NoShield()))
     verdicts = session.guard_batch([OBS], [ACTION])
     assert verdicts[0].action is ACTION
-    assert not session.record(OBS, 0.0, True, False, {}).unsafe
+    assert not session.record(OBS, 0.0, True, False, {"success": True}).unsafe
 
 
 def test_record_without_guard_raises():
     session = ShieldSession(OBSERVATIONS, ACTIONS)
     with pytest.raises(RuntimeError, match="expected a call of guard"):
         session.record(OBS, 0.0, False, False, {})
+
+
+def session_of(said: list[str], **options: object) -> ShieldSession:
+    given = SessionOptions(config=SMALL, **options)
+    return ShieldSession(OBSERVATIONS, ACTIONS, given, say=said.append)
+
+
+def end(session: ShieldSession, info: dict[str, object]) -> object:
+    session.guard(OBS, ACTION)
+    signals = session.record(OBS, 0.0, True, False, info)
+    session.end_episode()
+    return signals
+
+
+def test_an_unexplained_end_is_inconclusive_and_said_once():
+    said: list[str] = []
+    session = session_of(said)
+    for _ in range(3):
+        step(session, {})
+        assert not end(session, {}).success
+    assert "3 safe, 0 unsafe" in repr(session.shield)  # the first steps alone
+    (message,) = said
+    assert "nothing says whether that was a failure or a success" in message
+    assert 'terminal="failure"' in message
+
+
+@pytest.mark.parametrize(("terminal", "counts"), [("failure", (2, 2)), ("success", (4, 0))])
+def test_terminal_labels_the_last_steps(terminal, counts):
+    said: list[str] = []
+    session = session_of(said, terminal=terminal)
+    for _ in range(2):
+        step(session, {})
+        end(session, {})
+    assert f"{counts[0]} safe, {counts[1]} unsafe" in repr(session.shield)
+    assert not said
+
+
+@pytest.mark.parametrize("info", [{"cost": np.nan}, {"violation": "False"}, {"crashed": 0.3}])
+def test_a_wrong_value_raises_and_leaves_the_session_unchanged(info):
+    session = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(config=SMALL))
+    with pytest.raises(ValueError, match="expected a"):
+        step(session, info)
+    assert "0 safe, 0 unsafe" in repr(session.shield)
+    step(session, {})
+    assert session.end_episode().steps == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"terminal": "crash"}, 'expected None, "failure" or "success"'),
+        ({"terminal": "failure", "outcome": lambda *_: None}, "expected None with an outcome"),
+    ],
+)
+def test_impossible_options_raise(options, message):
+    with pytest.raises(ValueError, match=message):
+        SessionOptions(**options)

@@ -209,9 +209,7 @@ def _check_safe_steps(steps: list[Step]) -> Finding:
     found = f"{quiet} quiet steps after the first of their episode, {successes} successes"
     if quiet + successes:
         return Finding("safe steps", "ok", found)
-    advice = (
-        "only first steps would be safe examples: start farther from danger, or report success"
-    )
+    advice = "only first steps would be safe examples: start farther from danger, or report success"
     return Finding("safe steps", "warning", found, advice)
 
 
