@@ -177,7 +177,8 @@ class SixValues(Corridor):
 
     def step(self, action: Any) -> Any:
         obs, reward, terminated, truncated, info = super().step(action)
-        return obs, reward, info["cost"], terminated, truncated, {}
+        success = {"success": info["success"]}
+        return obs, reward, info["cost"], terminated, truncated, success
 
 
 def test_a_step_of_six_values() -> None:
