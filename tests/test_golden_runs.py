@@ -7,6 +7,7 @@ After a change that is meant to alter training, record anew with
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import json
 import platform
@@ -19,15 +20,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advice.config import AgentConfig, EnvConfig, ShieldConfig, TrainConfig
+from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
 from advice.runs.loop import Listener, train
 
 RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
 AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5)
-SHIELD = ShieldConfig(
-    construction_episodes=20, hidden_size=32, max_epochs=8, intervention_penalty=0.05
-)
+SMALL: Any = {"construction_episodes": 20, "hidden_size": 32, "intervention_penalty": 0.05}
+PAPER = dataclasses.replace(PRESETS["paper"], max_epochs=8, **SMALL)
+DEFAULT = ShieldConfig(fit_steps=200, refit_episodes=5, arm="fixed", **SMALL)
 CORRIDOR = {"task": "tiny:Corridor", "episodes": 40}
 DRIVING = {
     "task": "randomised-goal",
@@ -37,7 +38,11 @@ DRIVING = {
 RUNS: dict[str, dict[str, Any]] = {
     method: {"method": method, **CORRIDOR}
     for method in ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice", "td3", "sac+advice")
-} | {"advice-driving": {"method": "advice", **DRIVING}}
+} | {
+    "advice-driving": {"method": "advice", **DRIVING},
+    "advice-default": {"method": "advice", "shield": DEFAULT, **CORRIDOR},
+    "advice-default-driving": {"method": "advice", "shield": DEFAULT, **DRIVING},
+}
 
 
 class Keep(Listener):
@@ -76,7 +81,7 @@ def decisions(shield: Any, size: int) -> str:
 def fingerprint(run: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Digests of a run's episodes, actions, learnt arrays and the shield's decisions."""
     keep = Keep()
-    train(TrainConfig(agent=AGENT, shield=SHIELD, seed=3, **run), folder, keep)
+    train(TrainConfig(agent=AGENT, seed=3, **{"shield": PAPER, **run}), folder, keep)
     with open(folder / "episodes.csv", newline="") as stream:
         rows = [row[:-1] for row in csv.reader(stream)]  # all but the seconds
     arrays, _ = read_arrays(folder / "agent.safetensors", "agent", 1)

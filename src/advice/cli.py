@@ -37,7 +37,7 @@ OF_A_GRID = frozenset(("task", "method"))
 class Early:
     """Options that decide how the others are read."""
 
-    preset: Preset = "paper"
+    preset: Preset = "default"
     """Values that the --shield options start from; lidar is better on the built-in tasks."""
     help_all: bool = False
     """List all options, also those of the agents and of the shield's fit."""
@@ -154,7 +154,7 @@ def usage() -> str:
             *lines,
             "\n`advice COMMAND --help` explains the options. To start:",
             "  advice demo",
-            "  advice train --task randomised-goal --method advice --preset lidar",
+            "  advice train --task randomised-goal --method advice",
         )
     )
 

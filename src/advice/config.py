@@ -12,12 +12,18 @@ from advice.types import SettingError, Terminal
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Fallback = Literal["proposed", "least-risk"]
 ContrastiveForm = Literal["released", "printed"]
-Preset = Literal["paper", "lidar"]
+Preset = Literal["default", "paper"]
+Labels = Literal["hindsight", "paper"]
+Arm = Literal["early", "fixed"]
+LearnFrom = Literal["both", "executed", "proposed"]
 _CHOICES = {
     "KRule": KRule,
     "Fallback": Fallback,
     "ContrastiveForm": ContrastiveForm,
     "Terminal | None": Terminal,
+    "Labels": Labels,
+    "Arm": Arm,
+    "LearnFrom": LearnFrom,
 }
 _STEP = (0, 1e3)  # a learning rate
 
@@ -54,13 +60,13 @@ class AutoencoderConfig:
     """Dimensions of the latent space."""
     hidden_size: int = 512
     """Width of the hidden layer of encoder and decoder."""
-    margin: float = 1.0
+    margin: float = 3.0
     """Contrastive margin m."""
     contrastive_form: ContrastiveForm = "released"
     """released: max(0, m-d)^2; printed: max(0, m-d^2)."""
-    contrastive_weight: float = 1.25
+    contrastive_weight: float = 1.0
     """Weight of the contrastive loss."""
-    reconstruction_weight: float = 1.0
+    reconstruction_weight: float = 0.1
     """Weight of each of the two reconstruction losses."""
     dropout: float = 0.3
     """Dropout after the hidden layer."""
@@ -86,10 +92,26 @@ class AutoencoderConfig:
 
 @dataclass(frozen=True)
 class ShieldConfig(AutoencoderConfig):
-    """The ADVICE shield. Defaults are the paper's, or the choice that the docs explain."""
+    """The ADVICE shield. The preset ``paper`` is the paper to the letter."""
 
     construction_episodes: int = 1000
-    """Unshielded episodes (E) before the shield is fitted."""
+    """Unshielded episodes (E) after which the shield is fitted at the latest."""
+    arm: Arm = "early"
+    """early: arm as soon as held-out episodes say that the shield tells actions apart; fixed: not
+    before construction_episodes."""
+    labels: Labels = "hindsight"
+    """hindsight: every step is labelled by what followed it; paper: Eq. 2, first steps and goals
+    are safe, violations unsafe, the rest is not used."""
+    refit_episodes: int = 50
+    """Fit anew on all that was seen after this many episodes, and a tenth more steps; 0: never."""
+    hold: int | None = None
+    """A replacement is executed again, up to this many steps in all, while it stays safe; not
+    given: the slower observations change, the longer, up to 15."""
+    learn_from: LearnFrom = "both"
+    """What the agent learns from an intervention: the executed action, the proposed one with what
+    really happened, or both. ``intervention_penalty`` comes on top."""
+    fit_steps: int = 1500
+    """Gradient steps of each network of a hindsight fit."""
     k: int = 4
     """Safe neighbours (K) an action needs at first."""
     k_max: int = 5
@@ -100,23 +122,18 @@ class ShieldConfig(AutoencoderConfig):
     """Episodes in the distant window (h_d)."""
     k_rule: KRule = "inclusive-down"
     """How K follows the recent violations; fixed leaves it alone."""
-    fallback: Fallback = "proposed"
+    fallback: Fallback = "least-risk"
     """What to do when no candidate is safe: execute the proposal, or the least risky action."""
     intervention_penalty: float = 0.0
     """If above 0, the agent also learns (s, rejected action, -penalty, s)."""
     candidates_per_dimension: int = 11
     """Values per action dimension of the candidate grid."""
-    candidate_budget: int = 1024
+    candidate_budget: int = 128
     """At most this many candidates; beyond it a low-discrepancy sample replaces the grid."""
-    capacity_per_class: int = 50_000
-    """Features kept per class; when full, a fair random sample of all seen is kept."""
+    capacity_per_class: int = 20_000
+    """Steps kept of episodes with and of those without a violation; when full, a fair sample."""
     unsafe_per_episode: int = 10
     """At most this many unsafe features from one episode, so that no episode dominates."""
-    keep_learning: bool = False
-    """After arming, add newly labelled features as neighbours (without a refit)."""
-    observation_power: int = 1
-    """Observations with bounds of 0 or more, as a share of their range, enter the encoder raised
-    to this power. Above 1 it spreads out high readings, such as those of near things in a lidar."""
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -125,7 +142,8 @@ class ShieldConfig(AutoencoderConfig):
             k_max=(1, 1000),
             candidates_per_dimension=(2, 1000),
             candidate_budget=(1, 2**16),
-            observation_power=(1, 64),
+            refit_episodes=(0, math.inf),
+            hold=(0, math.inf),
             plateau_factor=(0, 1),
             dropout=(0, 0.99),
             held_out=(0, 0.9),
@@ -135,20 +153,22 @@ class ShieldConfig(AutoencoderConfig):
 
 
 PRESETS = {
-    "paper": ShieldConfig(),
-    "lidar": ShieldConfig(
-        observation_power=8,
-        margin=5.0,
-        dropout=0.0,
-        l2=1e-5,
-        plateau_patience=30,
-        stop_patience=60,
-        fallback="least-risk",
-        intervention_penalty=0.01,
+    "default": ShieldConfig(),
+    "paper": ShieldConfig(
+        arm="fixed",
+        labels="paper",
+        refit_episodes=0,
+        hold=0,
+        learn_from="executed",
+        fallback="proposed",
+        candidate_budget=1024,
+        capacity_per_class=50_000,
+        margin=1.0,
+        contrastive_weight=1.25,
+        reconstruction_weight=1.0,
     ),
 }
-"""Named shield settings: the paper's, and those that work best on the built-in tasks, whose lidars
-read high where danger is near. How they were found: docs, Reproduction."""
+"""Named shield settings: the defaults, and the paper's to the letter."""
 
 
 @dataclass(frozen=True)
@@ -352,8 +372,21 @@ def flat(config: Any) -> dict[str, Any]:
     return walk("", to_dict(config))
 
 
-RETIRED_SETTINGS = {"AgentConfig": frozenset({"noise_shared"})}
+RETIRED_SETTINGS = {
+    "AgentConfig": frozenset({"noise_shared"}),
+    "ShieldConfig": frozenset({"observation_power", "keep_learning"}),
+}
 """Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
+EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
+    "ShieldConfig": {
+        "arm": "fixed",
+        "labels": "paper",
+        "refit_episodes": 0,
+        "hold": 0,
+        "learn_from": "executed",
+    }
+}
+"""What settings that saved files of earlier versions lack were in those versions."""
 
 
 def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
@@ -363,7 +396,8 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
     """
     hints = get_type_hints(kind)
     retired = RETIRED_SETTINGS.get(kind.__name__, frozenset())
-    parts = {name: value for name, value in values.items() if name not in retired}
+    kept = {name: value for name, value in values.items() if name not in retired}
+    parts = EARLIER_SETTINGS.get(kind.__name__, {}) | kept
     if unknown := sorted(set(parts) - set(hints)):
         raise SettingError(f"{kind.__name__} has no setting {', '.join(map(repr, unknown))}")
     for name, value in parts.items():

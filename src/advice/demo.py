@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from advice.config import PRESETS, EnvConfig, TrainConfig
+from advice.config import EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.plots import canvas
 from advice.reports.style import INK, METHOD_LOOKS, method_label
 from advice.runs.engines import run_local
@@ -28,7 +27,7 @@ def demo_cells(
             f"expected more --episodes than the {construction_episodes} before the shield is "
             f"fitted (--construction-episodes), found {episodes}"
         )
-    shield = dataclasses.replace(PRESETS["lidar"], construction_episodes=construction_episodes)
+    shield = ShieldConfig(construction_episodes=construction_episodes)
     env = EnvConfig(max_episode_steps=500)
     configs = [
         TrainConfig(task, method, seed, episodes, shield=shield, env=env)

@@ -40,6 +40,8 @@ class Verdict(NamedTuple):
     """True if the proposal is unsafe and no candidate is safe either."""
     candidates: int = 0
     """How many alternatives were examined."""
+    held: bool = False
+    """True if the action is an earlier replacement that is still safe."""
     neighbours: Array | None = None
     """On request: indices of the proposal's nearest neighbours in the shield's memory."""
     distances: Array | None = None

@@ -64,8 +64,13 @@ def shield(
         model.n_envs,
         rules=SignalRules.of(_describe(model.env), given.terminal),
     )
-    if session.penalty > 0 and isinstance(model, OffPolicyAlgorithm):
-        _check_takes_penalties(model)
+    off_policy = isinstance(model, OffPolicyAlgorithm)
+    if session.penalty > 0 and off_policy and not _takes_extra_rows(model):
+        raise AdviceError(
+            "intervention_penalty: expected an ordinary ReplayBuffer without "
+            f"optimize_memory_usage, found {type(model.replay_buffer).__name__} with "
+            f"optimize_memory_usage={model.optimize_memory_usage}"
+        )
     kind = type(model)
     model.__class__ = type(f"Shielded{kind.__name__}", (ShieldedModel, kind), {})
     model.session, model.on_policy_learns = session, on_policy_learns
@@ -115,16 +120,19 @@ class ShieldedModel(BaseAlgorithm):
         self, replay_buffer: Any, buffer_action: Array, new_obs: Any, reward: Any, dones: Any,
         infos: list[dict[str, Any]],
     ) -> None:  # fmt: skip
-        """Off-policy: store what was executed, then the replaced proposals with their penalty."""
-        executed = buffer_action.copy()
-        for i, info in enumerate(infos):
-            if info["shield"]["intervened"]:
-                executed[i] = _to_buffer(self, info["shield"]["executed"])
+        """Off-policy: store what ``config.learn_from`` says, then proposals with their penalty."""
+        executed, learn_from = buffer_action.copy(), self.session.config.learn_from
+        replaced = np.array([info["shield"]["intervened"] for info in infos])
+        for i in np.flatnonzero(replaced):
+            executed[i] = _to_buffer(self, infos[i]["shield"]["executed"])
         before = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
-        super()._store_transition(replay_buffer, executed, new_obs, reward, dones, infos)
+        stored = buffer_action if learn_from == "proposed" else executed
+        super()._store_transition(replay_buffer, stored, new_obs, reward, dones, infos)
+        if learn_from == "both" and replaced.any() and _takes_extra_rows(self):
+            _add_rows(replay_buffer, before, buffer_action, replaced, None, infos)
         penalties = np.array([info["shield"]["penalty"] for info in infos])
         if penalties.any():
-            _add_penalties(replay_buffer, before, buffer_action, penalties, infos)
+            _add_rows(replay_buffer, before, buffer_action, penalties > 0, penalties, infos)
 
 
 class GuardedVecEnv(VecEnvWrapper):
@@ -293,42 +301,45 @@ def _to_buffer(model: Any, action: Any) -> Any:
     return model.policy.scale_action(action) if isinstance(model.action_space, Box) else action
 
 
-def _check_takes_penalties(model: OffPolicyAlgorithm) -> None:
-    """Extra rows would break buffers in which one row leans on the next."""
+def _takes_extra_rows(model: OffPolicyAlgorithm) -> bool:
+    """False for buffers in which one row depends on the next."""
     plain = type(model.replay_buffer) in (ReplayBuffer, DictReplayBuffer)
-    if not plain or model.optimize_memory_usage:
-        raise AdviceError(
-            "intervention_penalty: expected an ordinary ReplayBuffer without "
-            f"optimize_memory_usage, found {type(model.replay_buffer).__name__} with "
-            f"optimize_memory_usage={model.optimize_memory_usage}"
-        )
+    return plain and not model.optimize_memory_usage
 
 
-def _add_penalties(
-    buffer: Any, before: Any, proposed: Array, penalties: Array, infos: list[dict[str, Any]]
+def _add_rows(
+    buffer: Any,
+    before: Any,
+    proposed: Array,
+    replaced: Array,
+    penalties: Array | None,
+    infos: list[dict[str, Any]],
 ) -> None:
-    """Add (s, proposal, -penalty, s) where the shield intervened.
+    """Add the proposals where they were ``replaced``: with what really happened, or, given
+    ``penalties``, as (s, proposal, -penalty, s).
 
-    A row of the buffer holds all environments; where there was no intervention the transition
-    stored just now is repeated.
+    A row of the buffer holds all environments; elsewhere the last transition is repeated.
     """
-    last, replaced = (buffer.pos - 1) % buffer.buffer_size, penalties > 0
-    dones = np.where(replaced, 0.0, buffer.dones[last])
-    rewards = np.where(replaced, -penalties, buffer.rewards[last])
+    last = (buffer.pos - 1) % buffer.buffer_size
     actions = buffer.actions[last].copy().reshape(proposed.shape)
     actions[replaced] = proposed[replaced]
+    stays = replaced & (penalties is not None)
+    dones = np.where(stays, 0.0, buffer.dones[last])
+    rewards = buffer.rewards[last]
+    if penalties is not None:
+        rewards = np.where(stays, -penalties, rewards)
 
-    def stay(stored: Array, was: Array) -> Array:
-        after = stored[last].copy().reshape(was.shape)
-        after[replaced] = was[replaced]
-        return after
+    def after(stored: Array, was: Array) -> Array:
+        rows = stored[last].copy().reshape(was.shape)
+        rows[stays] = was[stays]
+        return rows
 
     if isinstance(before, dict):
-        after: Any = {key: stay(buffer.next_observations[key], was) for key, was in before.items()}
+        led_to: Any = {key: after(buffer.next_observations[key], x) for key, x in before.items()}
     else:
-        after = stay(buffer.next_observations, before)
-    notes = [{} if each else info for each, info in zip(replaced, infos, strict=True)]
-    buffer.add(before, after, actions, rewards, dones, notes)
+        led_to = after(buffer.next_observations, before)
+    notes = [{} if each else info for each, info in zip(stays, infos, strict=True)]
+    buffer.add(before, led_to, actions, rewards, dones, notes)
 
 
 def _describe(venv: VecEnv) -> str:

@@ -17,6 +17,7 @@ from advice.runs.loop import episode_seed, make_environment, rules_of
 from advice.runs.methods import build
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
+from advice.shields.session import StepGuard
 from advice.types import AdviceError, Array, Verdict
 
 FRESH = 2**31
@@ -89,14 +90,13 @@ def play(
 ) -> Evaluation:
     """One episode, greedy or with exploration noise; frames of interventions get a red border."""
     env, agent, shield, rules = trained
-    verdict = Verdict(None)
+    verdict, guard = Verdict(None), StepGuard()
     interventions = 0
 
     def choose(obs: Any) -> Any:
         nonlocal verdict, interventions
         proposed = agent.act(obs, explore=explore)
-        armed = shield.armed
-        verdict = shield.guard(obs, proposed, agent.rate_actions) if armed else Verdict(proposed)
+        verdict = guard(shield, obs, proposed, agent.rate_actions)
         interventions += verdict.intervened
         return verdict.action
 
@@ -105,6 +105,7 @@ def play(
     steps = []
     for step in rollout(env, obs, choose, rules=rules):
         steps.append(step)
+        guard.inside = step.signals.unsafe
         if frames is not None:
             frames.append(bordered(env.render(), verdict.intervened))
     return Evaluation(

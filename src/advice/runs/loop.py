@@ -233,9 +233,8 @@ class _Run:
                 _, _, terminated, truncated, info = step
                 signals = session.record(next_obs, reward, terminated, truncated, info)
             self._check(number, steps, obs=next_obs, reward=reward, cost=signals.cost)
-            agent.observe(
-                Transition(obs, verdict.action, reward, signals.cost, next_obs, terminated)
-            )
+            for action in session.learnt_actions(verdict, proposed):
+                agent.observe(Transition(obs, action, reward, signals.cost, next_obs, terminated))
             if verdict.intervened and session.penalty > 0:
                 agent.observe(Transition(obs, proposed, -session.penalty, 0.0, obs, False))
             agent.learn()

@@ -25,12 +25,12 @@ def preset_settings(name: str) -> dict[str, Any]:
 
 
 METHOD_SETTINGS: dict[str, dict[str, Any]] = {
-    "advice": preset_settings("lidar"),
+    "advice": {"shield.arm": "fixed"},
     "csc": {"agent.csc.conservative_weight": 0.005},
     "ddpg-lag": {"agent.lagrangian.learning_rate": 0.1},
 }
 """What the studies set for an agent or shield, by its name; found on seeds that are not reported
-(docs, Reproduction)."""
+(docs, Reproduction). ADVICE is armed after 1,000 episodes, as in the paper."""
 
 
 class Study(NamedTuple):
@@ -70,7 +70,8 @@ class StudySection(NamedTuple):
 
 
 SECTIONS = {
-    "preset": StudySection("The shield's settings", "preset lidar"),
+    "preset": StudySection("The shield's settings", "default"),
+    "early": StudySection("Arming early", "E = 1000"),
     "own": StudySection("The agents' own settings", "tuned"),
     "fixed-k": StudySection("Fixed K", "adaptive K"),
     "activation": StudySection("When the shield is armed", "E = 1000", rates=True),
@@ -106,10 +107,15 @@ _ROWS = (
         "constrained",
         ("constrained-randomised-goal",),
         SIX_METHODS,
-        # inside a hazard nothing is safe, and the least risky action does not lead out of it
-        {"shield.fallback": "proposed"},
     ),
-    Study("paper-settings", method_settings={}, section="preset", label="preset paper"),
+    Study(
+        "paper-settings",
+        settings=preset_settings("paper"),
+        method_settings={},
+        section="preset",
+        label="preset paper",
+    ),
+    Study("early", FOUR_TASKS, method_settings={}, section="early", label="armed early"),
     Study(
         "transfer",
         ("semi-random-goal",),

@@ -42,7 +42,8 @@ def update_k(
     fixed             never                  never
     ================  =====================  =====================
 
-    A K that was set below the range stays until it rises.
+    A K that was set below the range stays until it rises. K never falls while every recent
+    episode has a violation.
     Where both hold (released, sigma_d = 0), up comes first, and down where K is at K_max already.
     """
     if rule == "fixed":
@@ -52,7 +53,7 @@ def update_k(
     at_upper, at_lower = (math.isclose(recent, x, abs_tol=1e-12) for x in (upper, lower))
     if k < k_max and (recent > upper or at_upper) and (rule == "released" or not at_upper):
         return k + 1
-    if (recent < lower or at_lower) and (rule != "printed" or not at_lower):
+    if recent < 1 and (recent < lower or at_lower) and (rule != "printed" or not at_lower):
         return max(k - 1, min(k, math.ceil(k_max / 2)))
     return k
 

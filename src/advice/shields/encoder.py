@@ -16,25 +16,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advice.shields.warp import CELLS, Warp, no_warp
+
 Floats = NDArray[np.float64]
 
 SLOPE = 0.3
 """LeakyReLU's slope below zero."""
-REACH = 8.0
+LIMIT = 8.0
 """Scaled inputs beyond this count as this: a feature that far out is far from all data anyway."""
 _LARGE = 1e12  # what no weight exceeds
 UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/UNIT
 
 
 class EncoderWeights(NamedTuple):
-    """``z = leaky(scaled(f) @ w1 + b1) @ w2 + b2`` for a raw feature f."""
+    """``z = leaky(x @ w1 + b1) @ w2 + b2`` with x = (scaled feature, curves of its observation)."""
 
     offset: Floats
     """(d,) what is subtracted from a feature."""
     scale: Floats
     """(d,) and what it is divided by."""
     w1: Floats
-    """(d, hidden)"""
+    """(d + q, hidden)"""
     b1: Floats
     """(hidden,)"""
     w2: Floats
@@ -43,77 +45,72 @@ class EncoderWeights(NamedTuple):
     """(latent,)"""
 
 
-def scaled(features: Floats, offset: Floats, scale: Floats, power: NDArray[np.int64]) -> Floats:
-    """``(f - offset) / scale``, clipped; columns with a power above 1 (all the same) are raised.
-
-    Their position between the bounds, 0 at the lower and 1 at the upper one, is raised to that
-    power, which spreads out values near the upper bound. Only products are used, so the bits do not
-    depend on the machine.
-    """
-    return _raise_power(_clip((features - offset) / scale), int(power.max()), power > 1)
+def scaled(features: Floats, offset: Floats, scale: Floats) -> Floats:
+    """``(f - offset) / scale``, clipped to +-LIMIT."""
+    return _clip((features - offset) / scale)
 
 
 def _clip(values: Floats) -> Floats:
-    np.maximum(values, -REACH, out=values)
-    return np.minimum(values, REACH, out=values)
-
-
-def _raise_power(values: Floats, exponent: int, columns: NDArray[np.bool_]) -> Floats:
-    if exponent == 1:
-        return values
-    raised = position = np.maximum(0.5 * values + 0.5, 0.0)
-    for bit in f"{exponent:b}"[1:]:
-        raised = raised * raised * position if bit == "1" else raised * raised
-    return np.where(columns, np.minimum(2.0 * raised - 1.0, REACH), values)
+    np.maximum(values, -LIMIT, out=values)
+    return np.minimum(values, LIMIT, out=values)
 
 
 class Encoder:
     """Raw features to latent points, exactly (see the module's text).
 
-    ``power`` is a whole number per column of a feature, see :func:`scaled`; 1 if not given.
+    The first ``split`` columns of a feature are the observation, the others the action.
     """
 
-    def __init__(self, weights: EncoderWeights, power: NDArray[np.int64] | None = None) -> None:
-        _check(weights)
-        self.weights = weights
-        self.power = np.ones(len(weights.offset), np.int64) if power is None else power
-        self._exponent, self._raised = int(self.power.max()), self.power > 1
-        top = REACH + float(np.abs(weights.b1).max())
-        hidden = float((np.abs(weights.w1).sum(0) * REACH + np.abs(weights.b1)).max())
+    def __init__(self, weights: EncoderWeights, split: int, warp: Warp | None = None) -> None:
+        self.weights, self.split, self.warp = weights, split, warp or no_warp()
+        _check(weights, split, self.warp)
+        top = LIMIT + float(np.abs(weights.b1).max())
+        hidden = float((np.abs(weights.w1).sum(0) * LIMIT + np.abs(weights.b1)).max())
         latent = float((np.abs(weights.w2).sum(0) * hidden + np.abs(weights.b2)).max())
         grid1, grid2 = _grid(max(hidden, top)), _grid(max(latent, hidden))
-        self.w1 = _round(weights.w1, grid1)
-        self.b1 = _round(weights.b1 * UNIT, grid1)
-        self.w2 = np.ascontiguousarray(_round(weights.w2, grid2).T)
-        self.b2 = _round(weights.b2 * UNIT, grid2)
+        w1, d = _round(weights.w1, grid1), len(weights.offset)
+        self._state_w1 = np.ascontiguousarray(np.concatenate([w1[:split], w1[d:]]))
+        self._action_w1 = np.ascontiguousarray(w1[split:d])
+        self._b1 = _round(weights.b1 * UNIT, grid1)
+        self._w2 = _round(weights.w2, grid2)
+        self._b2 = _round(weights.b2 * UNIT, grid2)
+        self._state = weights.offset[:split], weights.scale[:split]
+        self._action = weights.offset[split:], weights.scale[split:]
 
-    def units(self, features: Floats, first: int = 0) -> Floats:
-        """Scaled, clipped and rounded inputs; ``features`` may start at column ``first``."""
-        part = slice(first, first + features.shape[-1])
-        values = _clip((features - self.weights.offset[part]) / self.weights.scale[part])
-        units = _raise_power(values, self._exponent, self._raised[part])
-        units *= UNIT
-        return np.rint(units, out=units)
+    def state_share(self, observations: Floats) -> Floats:
+        """What (..., split) observations and the bias add to the hidden layer."""
+        inputs = scaled(observations, *self._state)
+        if len(self.warp.columns):
+            curves = _clip(self.warp(observations))
+            inputs = np.concatenate([inputs, curves], axis=-1)
+        return _units(inputs) @ self._state_w1 + self._b1
 
-    def share(self, features: Floats, first: int = 0) -> Floats:
-        """What columns ``first`` onwards add to the hidden layer before its activation."""
-        return self.units(features, first) @ self.w1[first : first + features.shape[-1]]
+    def action_share(self, actions: Floats) -> Floats:
+        """What (..., d - split) actions add to the hidden layer."""
+        return _units(scaled(actions, *self._action)) @ self._action_w1
 
     def finish(self, hidden: Floats) -> Floats:
-        """Latent points from the summed shares and bias ``b1``, which are overwritten."""
+        """Latent points from the summed shares, which are overwritten."""
         np.maximum(hidden, SLOPE * hidden, out=hidden)
         np.rint(hidden, out=hidden)
-        latent = hidden @ self.w2.T
-        latent += self.b2
+        latent = hidden @ self._w2
+        latent += self._b2
         latent /= UNIT
         return latent
 
     def encode(self, features: Floats) -> Floats:
         """(..., d) raw features to (..., latent) points, a few thousand rows at a time."""
         if features.ndim == 1 or len(features) <= 4096:
-            return self.finish(self.units(features) @ self.w1 + self.b1)
+            hidden = self.state_share(features[..., : self.split])
+            hidden += self.action_share(features[..., self.split :])
+            return self.finish(hidden)
         blocks = np.array_split(features, -(-len(features) // 4096))
         return np.concatenate([self.encode(block) for block in blocks])
+
+
+def _units(inputs: Floats) -> Floats:
+    inputs *= UNIT
+    return np.rint(inputs, out=inputs)
 
 
 def _grid(largest: float) -> float:
@@ -125,13 +122,19 @@ def _round(values: Floats, grid: float) -> Floats:
     return np.rint(values / grid) * grid
 
 
-def _check(weights: EncoderWeights) -> None:
-    d, (hidden, latent) = len(weights.offset), weights.w2.shape
-    shapes = ((d,), (d,), (d, hidden), (hidden,), (hidden, latent), (latent,))
-    for name, array, shape in zip(EncoderWeights._fields, weights, shapes, strict=True):
+def _check(weights: EncoderWeights, split: int, warp: Warp) -> None:
+    d, (hidden, latent), q = len(weights.offset), weights.w2.shape, len(warp.columns)
+    shapes = ((d,), (d,), (d + q, hidden), (hidden,), (hidden, latent), (latent,))
+    curves = ((q,), (q,), (q, CELLS + 1))
+    arrays = [*zip(EncoderWeights._fields, weights, shapes, strict=True)]
+    arrays += zip(Warp._fields[1:], warp[1:], curves, strict=True)
+    for name, array, shape in arrays:
         if array.shape != shape or array.dtype != np.float64:
             raise ValueError(f"{name}: expected float64 {shape}, found {array.dtype} {array.shape}")
         if not (np.abs(array) < _LARGE).all():
             raise ValueError(f"{name}: expected numbers below {_LARGE:g}")
-    if not (weights.scale >= 1 / _LARGE).all():
-        raise ValueError(f"scale: expected numbers of at least {1 / _LARGE:g}")
+    smallest = min(weights.scale.min(initial=1.0), warp.width.min(initial=1.0))
+    if smallest < 1 / _LARGE:
+        raise ValueError(f"scale and width: expected at least {1 / _LARGE:g}, found {smallest:g}")
+    if warp.columns.dtype != np.int64 or not ((warp.columns >= 0) & (warp.columns < split)).all():
+        raise ValueError(f"columns: expected dimensions of {split} observations")

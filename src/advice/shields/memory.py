@@ -1,8 +1,8 @@
-"""Labels of steps, a bounded memory of labelled features, and the held-out episodes."""
+"""Labels of steps, and a bounded memory of them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,62 +24,26 @@ def label(first: bool, signals: Signals) -> Outcome:
     return Outcome.INCONCLUSIVE
 
 
-class _Reservoir:
-    """Up to ``capacity`` rows of all seen, each equally likely to be among them (Algorithm R)."""
-
-    def __init__(self, size: int, dtype: np.dtype[Any], capacity: int) -> None:
-        self._capacity = capacity
-        self.seen = 0
-        self.count = 0
-        self._features: Array = np.zeros((0, size), dtype)
-        self._tags: NDArray[np.int64] = np.zeros((0, 2), np.int64)
-
-    @property
-    def features(self) -> Array:
-        return self._features[: self.count]
-
-    @property
-    def tags(self) -> NDArray[np.int64]:
-        """(count, 2): serial number and episode of each row."""
-        return self._tags[: self.count]
-
-    def add(self, feature: Array, serial: int, episode: int, rng: np.random.Generator) -> bool:
-        """Keep the feature, if full in place of another one; False if it was not kept."""
-        self.seen += 1
-        slot = self.count
-        if slot < self._capacity:
-            if slot == len(self._features):
-                self._resize(min(self._capacity, max(64, 2 * slot)))
-            self.count += 1
-        else:
-            slot = int(rng.integers(self.seen))
-            if slot >= self._capacity:
-                return False
-        self._features[slot] = feature
-        self._tags[slot] = serial, episode
-        return True
-
-    def restore(self, features: Array, tags: NDArray[np.int64], seen: int) -> None:
-        self._features, self._tags = features.copy(), tags.copy()
-        self.count, self.seen = len(features), seen
-
-    def _resize(self, rows: int) -> None:
-        features = np.zeros((rows, self._features.shape[1]), self._features.dtype)
-        tags = np.zeros((rows, 2), np.int64)
-        features[: self.count], tags[: self.count] = self.features, self.tags
-        self._features, self._tags = features, tags
-
-
 class EpisodeLabels:
-    """Labels an episode's steps in turn; only its first ``unsafe_limit`` unsafe ones count."""
+    """Labels an episode's steps in turn, by Eq. 2 or for hindsight.
 
-    def __init__(self, unsafe_limit: int) -> None:
-        self.first, self._unsafe_left = True, unsafe_limit
+    By Eq. 2 only the first ``unsafe_limit`` unsafe ones count. For hindsight a step is unsafe if a
+    violation begins, safe if it ends or the goal is reached, and not recorded while it lasts.
+    """
 
-    def next(self, signals: Signals) -> Outcome:
-        """The outcome of the episode's next step; beyond the limit, inconclusive."""
-        outcome = label(self.first, signals)
-        self.first = False
+    def __init__(self, labels: str, unsafe_limit: int) -> None:
+        self._hindsight, self._unsafe_left = labels == "hindsight", unsafe_limit
+        self._first, self._inside = True, False
+
+    def next(self, signals: Signals) -> Outcome | None:
+        """The outcome of the episode's next step; None if it is not to be recorded."""
+        inside, self._inside = self._inside, signals.unsafe
+        if self._hindsight:
+            if signals.unsafe:
+                return None if inside else Outcome.UNSAFE
+            return Outcome.SAFE if inside or signals.success else Outcome.INCONCLUSIVE
+        outcome = label(self._first, signals)
+        self._first = False
         if outcome == Outcome.UNSAFE:
             self._unsafe_left -= 1
             if self._unsafe_left < 0:
@@ -87,68 +51,150 @@ class EpisodeLabels:
         return outcome
 
 
-class FeatureStore:
-    """Labelled features, bounded per class."""
+class Steps(NamedTuple):
+    """Stored steps in rows, the pieces of an episode each in the order of its steps."""
 
-    def __init__(self, size: int, dtype: np.dtype[Any], capacity: int) -> None:
-        self._kinds = {x: _Reservoir(size, dtype, capacity) for x in (Outcome.UNSAFE, Outcome.SAFE)}
-        self.serial = 0
-        self.episode = 0
+    features: Array
+    """(N, d) observation and executed action."""
+    outcomes: NDArray[np.int64]
+    """(N,) what was said about the step itself."""
+    continues: NDArray[np.bool_]
+    """(N,) True if the next row is the next step of the same episode."""
+    episodes: NDArray[np.int64]
+    """(N,) numbers of the episodes."""
+    seen: int
+    """All steps so far, stored or not."""
 
-    def count(self, outcome: Outcome) -> int:
-        """Features kept of one class."""
-        return self._kinds[outcome].count
 
-    def add(self, feature: Array, outcome: Outcome, rng: np.random.Generator) -> int | None:
-        """Keep a feature; its serial number, or None if it was not kept."""
-        if outcome == Outcome.INCONCLUSIVE:
-            return None
-        serial = self.serial
-        self.serial += 1
-        return serial if self._kinds[outcome].add(feature, serial, self.episode, rng) else None
+class _Piece(NamedTuple):
+    number: int
+    key: float
+    episode: int
+    features: Array
+    outcomes: NDArray[np.int64]
+
+
+PIECE = 64
+"""Steps of a long episode that are kept or dropped together."""
+
+
+class StepMemory:
+    """All steps, bounded: pieces of episodes, those with a violation and those without apart.
+
+    Each piece has a random key; where a class exceeds ``capacity`` steps the piece of the largest
+    key goes, so every piece is equally likely to be kept. An episode's last piece has up to
+    2 * PIECE steps, so that what led to its end is together.
+    """
+
+    def __init__(self, size: int, dtype: np.dtype[Any], capacity: int, seed: int = 0) -> None:
+        self._size, self._dtype, self._capacity = size, dtype, capacity
+        self._rng = np.random.default_rng([seed, 2])
+        self._pieces: tuple[list[_Piece], list[_Piece]] = ([], [])
+        self._rows: list[Array] = []
+        self._outcomes: list[int] = []
+        self.episode = self.seen = self.violations = self.safe = self.pieces = 0
+
+    def add(self, feature: Array, outcome: Outcome) -> None:
+        """Add the current episode's next step."""
+        self._rows.append(feature.astype(self._dtype))
+        self._outcomes.append(int(outcome))
+        self.seen += 1
+        self.violations += outcome == Outcome.UNSAFE
+        self.safe += outcome == Outcome.SAFE
+        if len(self._rows) >= 2 * PIECE:
+            self._store(PIECE)
 
     def end_episode(self) -> None:
+        """Close the current episode."""
+        if self._rows:
+            self._store(len(self._rows))
         self.episode += 1
 
-    def all(self) -> tuple[Array, NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-        """Features, safe?, serial numbers and episodes, in the order of arrival."""
-        kinds = list(self._kinds.items())
-        features = np.concatenate([kind.features for _, kind in kinds])
-        tags = np.concatenate([kind.tags for _, kind in kinds])
-        safe = np.concatenate([np.full(kind.count, x == Outcome.SAFE) for x, kind in kinds])
-        order = np.argsort(tags[:, 0], kind="stable")
-        return features[order], safe[order], tags[order, 0], tags[order, 1]
+    def _store(self, count: int) -> None:
+        outcomes = np.array(self._outcomes[:count], np.int64)
+        pieces = self._pieces[int((outcomes == Outcome.UNSAFE).any())]
+        rows = np.stack(self._rows[:count])
+        key = float(self._rng.random())
+        pieces.append(_Piece(self.pieces, key, self.episode, rows, outcomes))
+        self.pieces += 1
+        del self._rows[:count], self._outcomes[:count]
+        while sum(len(piece.outcomes) for piece in pieces) > self._capacity and len(pieces) > 1:
+            pieces.remove(max(pieces, key=lambda piece: piece.key))
+
+    def all(self) -> Steps:
+        """What is stored and the current episode, in the order of arrival."""
+        pieces = self._in_order()
+        if self._rows:
+            current = np.stack(self._rows), np.array(self._outcomes, np.int64)
+            pieces.append(_Piece(self.pieces, 0.0, self.episode, *current))
+        lengths = [len(piece.outcomes) for piece in pieces]
+        if not lengths:
+            none = np.zeros(0, np.int64)
+            return Steps(np.zeros((0, self._size), self._dtype), none, none > 0, none, self.seen)
+        continues = np.ones(sum(lengths), bool)
+        continues[np.cumsum(lengths) - 1] = False
+        return Steps(
+            np.concatenate([piece.features for piece in pieces]),
+            np.concatenate([piece.outcomes for piece in pieces]),
+            continues,
+            np.repeat([piece.episode for piece in pieces], lengths),
+            self.seen,
+        )
+
+    def _in_order(self) -> list[_Piece]:
+        return sorted([*self._pieces[0], *self._pieces[1]], key=lambda piece: piece.number)
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """The whole state."""
-        arrays: dict[str, Array] = {}
-        for outcome, kind in self._kinds.items():
-            arrays[f"{outcome.name.lower()}.features"] = kind.features
-            arrays[f"{outcome.name.lower()}.tags"] = kind.tags
-        return arrays, {
-            "serial": self.serial,
-            "episode": self.episode,
-            "seen": {outcome.name.lower(): kind.seen for outcome, kind in self._kinds.items()},
+        """Everything needed to go on as if never interrupted."""
+        steps, pieces = self.all(), self._in_order()
+        arrays = {
+            "features": steps.features,
+            "outcomes": steps.outcomes,
+            "lengths": np.array([len(piece.outcomes) for piece in pieces], np.int64),
+            "episodes": np.array([piece.episode for piece in pieces], np.int64),
+            "keys": np.array([piece.key for piece in pieces], np.float64),
+            "numbers": np.array([piece.number for piece in pieces], np.int64),
         }
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        return arrays, counts | {"rng": self._rng.bit_generator.state}
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        """Continue from a snapshot; ValueError if its shapes or counts do not fit."""
-        for outcome, kind in self._kinds.items():
-            name = outcome.name.lower()
-            features, tags = arrays[f"{name}.features"], arrays[f"{name}.tags"]
-            seen = int(document["seen"][name])
-            size, dtype = kind.features.shape[1], kind.features.dtype
-            if features.ndim != 2 or features.shape[1] != size or features.dtype != dtype:
-                raise ValueError(
-                    f"{name} features: expected rows of {size} {dtype}, "
-                    f"found {features.shape} {features.dtype}"
-                )
-            if tags.shape != (len(features), 2) or tags.dtype != np.int64 or seen < len(features):
-                raise ValueError(f"{name} tags: expected one per feature, found {tags.shape}")
-            if not np.isfinite(features).all():
-                raise ValueError(f"{name} features: expected finite numbers")
-            kind.restore(features, tags, seen)
-        self.serial, self.episode = int(document["serial"]), int(document["episode"])
+        """Take over a snapshot; raises ValueError if its shapes or counts do not fit."""
+        features, outcomes, lengths = (arrays[x] for x in ("features", "outcomes", "lengths"))
+        numbers, keys, episodes = (arrays[x] for x in ("numbers", "keys", "episodes"))
+        counts = {name: int(document[name]) for name in _COUNTS}
+        stored = int(lengths.sum())
+        valid = (
+            features.shape == (len(outcomes), self._size)
+            and features.dtype == self._dtype
+            and bool(np.isfinite(features).all())
+            and (outcomes.dtype, outcomes.ndim) == (np.int64, 1)
+            and bool(np.isin(outcomes, list(Outcome)).all())
+            and lengths.shape == episodes.shape == keys.shape == numbers.shape
+            and all(x.dtype == np.int64 for x in (lengths, episodes, numbers))
+            and keys.dtype == np.float64
+            and bool((lengths > 0).all())
+            and stored <= len(outcomes) <= min(counts["seen"], stored + 2 * PIECE)
+            and min(counts.values()) >= 0
+        )
+        if not valid:
+            raise ValueError("steps: the stored pieces do not fit each other or the spaces")
+        rng = np.random.default_rng(0)
+        rng.bit_generator.state = document["rng"]
+        self._pieces, end = ([], []), 0
+        for number, key, episode, length in zip(numbers, keys, episodes, lengths, strict=True):
+            rows = slice(end, end := end + int(length))
+            dangerous = bool((outcomes[rows] == Outcome.UNSAFE).any())
+            self._pieces[dangerous].append(
+                _Piece(int(number), float(key), int(episode), features[rows], outcomes[rows])
+            )
+        self._rows, self._outcomes = list(features[stored:]), outcomes[stored:].tolist()
+        self._rng = rng
+        for name, count in counts.items():
+            setattr(self, name, count)
+
+
+_COUNTS = ("episode", "seen", "violations", "safe", "pieces")
 
 
 def held_out_mask(

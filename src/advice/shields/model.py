@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,9 @@ from advice.config import ShieldConfig
 from advice.shields.candidates import Candidates
 from advice.shields.encoder import Encoder, EncoderWeights, Floats
 from advice.shields.neighbours import Neighbours
-from advice.shields.spaces import Space
+from advice.shields.spaces import FeatureSpace, Space
+from advice.shields.warp import Warp
 from advice.types import Array
-
-_SAVED_NAMES = {"offset": "centre", "scale": "reach"}
-"""Encoder arrays whose name in saved files differs from the field's name."""
 
 
 class Considered(NamedTuple):
@@ -29,24 +27,36 @@ class Considered(NamedTuple):
     """(C,)"""
 
 
+class Points(NamedTuple):
+    """The steps that vote, with what the audit needs to know of them."""
+
+    latent: Floats
+    """(N, latent)"""
+    safe: NDArray[np.bool_]
+    held_out: NDArray[np.bool_]
+    """True where the step's episode was kept out of the fit."""
+    episodes: NDArray[np.int64]
+
+
 class FittedModel:
-    """Encoder, neighbours and candidates. :class:`~advice.shields.shield.Shield` decides."""
+    """Encoder, neighbours and candidates. :class:`~advice.shields.shield.Shield` decides.
+
+    ``risk``, if there is one, is a direction of the latent space: the larger ``latent @ risk``, the
+    more danger is expected.
+    """
 
     def __init__(
         self,
         encoder: Encoder,
-        latent: Floats,
-        safe: NDArray[np.bool_],
-        serials: NDArray[np.int64],
+        points: Points,
         action_space: Space,
         config: ShieldConfig,
-        in_tree: int | None = None,
+        risk: Floats | None = None,
     ) -> None:
-        self.encoder, self.safe, self.serials = encoder, safe, serials
-        self.neighbours = Neighbours(latent, config.k_max, in_tree)
-        self._space, self._k_max = action_space, config.k_max
-        self._split = len(encoder.weights.offset) - action_space.size
-        offset, self._scale = (x[self._split :] for x in encoder.weights[:2])
+        self.encoder, self.points, self.risk, self.safe = encoder, points, risk, points.safe
+        self.neighbours = Neighbours(points.latent, config.k_max)
+        self._space, split = action_space, encoder.split
+        offset, self._scale = (x[split:] for x in encoder.weights[:2])
         low, high = action_space.low, action_space.high
         if action_space.kind == "box":  # bounds that are too wide are replaced by the data's range
             low = np.where(action_space.bounded, low, np.maximum(low, offset - self._scale))
@@ -54,57 +64,48 @@ class FittedModel:
         self.candidates = Candidates(
             action_space, low, high, config.candidates_per_dimension, config.candidate_budget
         )
-        self._fixed_share = encoder.share(self._flat(self.candidates.fixed), self._split)
+        self._fixed_share = encoder.action_share(self._flat(self.candidates.fixed))
 
     def snapshot(self) -> dict[str, Array]:
-        """Encoder and labelled points as named arrays."""
-        weights = self.encoder.weights._asdict()
-        return {f"encoder.{_SAVED_NAMES.get(x, x)}": array for x, array in weights.items()} | {
-            "memory.latent": self.neighbours.points,
-            "memory.safe": self.safe,
-            "memory.serials": self.serials,
+        """Everything as named arrays."""
+        parts: dict[str, Any] = {
+            "encoder": self.encoder.weights,
+            "warp": self.encoder.warp,
+            "points": self.points,
         }
+        arrays = {
+            f"{part}.{name}": array
+            for part, fields in parts.items()
+            for name, array in fields._asdict().items()
+        }
+        return arrays if self.risk is None else arrays | {"risk": self.risk}
 
     @classmethod
     def restored(
-        cls,
-        arrays: dict[str, Array],
-        power: NDArray[np.int64],
-        action_space: Space,
-        config: ShieldConfig,
-        in_tree: int,
+        cls, arrays: dict[str, Array], space: FeatureSpace, config: ShieldConfig
     ) -> FittedModel:
-        """The model of a :meth:`snapshot`; ValueError if it does not fit (size,) ``power``."""
-        names = (_SAVED_NAMES.get(x, x) for x in EncoderWeights._fields)
-        encoder = Encoder(EncoderWeights(*(arrays[f"encoder.{name}"] for name in names)), power)
-        latent, safe, serials = (arrays[f"memory.{x}"] for x in ("latent", "safe", "serials"))
-        count = len(latent)
+        """The model of a :meth:`snapshot`; ValueError if its parts do not fit each other."""
+        weights = EncoderWeights(*(arrays[f"encoder.{x}"] for x in EncoderWeights._fields))
+        warp = Warp(*(arrays[f"warp.{x}"] for x in Warp._fields))
+        points = Points(*(arrays[f"points.{x}"] for x in Points._fields))
+        encoder = Encoder(weights, space.observation.size, warp)
+        count, latent = len(points.safe), len(weights.b2)
+        dtypes = [np.float64, np.bool_, np.bool_, np.int64]
         valid = (
-            len(encoder.weights.offset) == len(power)
-            and latent.shape == (count, len(encoder.weights.b2))
-            and latent.dtype == np.float64
-            and bool(np.isfinite(latent).all())
-            and (safe.shape, safe.dtype) == ((count,), np.bool_)
-            and (serials.shape, serials.dtype) == ((count,), np.int64)
-            and 0 < int(in_tree) <= count
+            len(weights.offset) == space.size
+            and count > 0
+            and [x.dtype for x in points] == dtypes
+            and points.latent.shape == (count, latent)
+            and all(x.shape == (count,) for x in points[1:])
+            and bool(np.isfinite(points.latent).all())
         )
+        risk = arrays.get("risk")
+        if risk is not None:
+            valid &= (risk.shape, risk.dtype) == ((latent,), np.float64)
+            valid &= bool(np.isfinite(risk).all())
         if not valid:
-            raise ValueError("the encoder or the memory does not fit the spaces")
-        return cls(encoder, latent, safe, serials, action_space, config, int(in_tree))
-
-    def learn(self, feature: Floats, safe: bool, serial: int) -> None:
-        """Add one labelled feature, without a refit."""
-        self.neighbours.insert(self.encoder.encode(feature[None]))
-        self.safe = np.append(self.safe, safe)
-        self.serials = np.append(self.serials, serial)
-
-    def rebuild(self, kept: NDArray[np.int64]) -> None:
-        """Move added points into the tree and drop those whose serial is not in ``kept``."""
-        if self.neighbours.in_tree == len(self.neighbours):
-            return
-        stay = np.isin(self.serials, kept)
-        self.safe, self.serials = self.safe[stay], self.serials[stay]
-        self.neighbours = Neighbours(self.neighbours.points[stay], self._k_max)
+            raise ValueError("the encoder or the points do not fit the spaces")
+        return cls(encoder, points, space.action, config, risk)
 
     def votes(self, latents: Floats) -> NDArray[np.int64]:
         """(M,) safe neighbours of (M, latent) points."""
@@ -112,22 +113,25 @@ class FittedModel:
 
     def consider(self, feature: Floats) -> Considered:
         """Every alternative to the proposal in ``feature``, with its votes."""
+        split = self.encoder.split
         actions, share = self.candidates.fixed, self._fixed_share
         if len(self.candidates.offsets):
-            near = self.candidates.near(feature[self._split :])
+            near = self.candidates.near(feature[split:])
             actions = np.concatenate([actions, near])
-            share = np.concatenate([share, self.encoder.share(self._flat(near), self._split)])
-        state = self.encoder.share(feature[: self._split]) + self.encoder.b1
-        latents = self.encoder.finish(state + share)
+            share = np.concatenate([share, self.encoder.action_share(self._flat(near))])
+        latents = self.encoder.finish(self.encoder.state_share(feature[:split]) + share)
         return Considered(actions, latents, self.votes(latents))
 
     def distances(self, actions: Array, feature: Floats) -> Floats:
         """(C,) scaled distances of (C, ...) actions to the proposal in ``feature``."""
-        steps = (self._flat(actions) - feature[self._split :]) / self._scale
+        steps = (self._flat(actions) - feature[self.encoder.split :]) / self._scale
         return np.sqrt(np.square(steps).sum(1))
 
     def least_risky(self, latents: Floats, votes: NDArray[np.int64]) -> int:
-        """Most safe neighbours, then farthest from the nearest unsafe one; the first of equals."""
+        """The row of least risk; without a risk, of most safe neighbours, then farthest from the
+        nearest unsafe one. The first of equals."""
+        if self.risk is not None:
+            return int(np.argmin(latents @ self.risk))
         nearest = self.neighbours.query(latents)
         clearance = np.where(self.safe[nearest.indices], np.inf, nearest.squared).min(1)
         return int(np.lexsort((-clearance, -votes))[0])

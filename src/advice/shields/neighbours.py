@@ -1,8 +1,8 @@
-"""The nearest remembered features, exactly: a k-d tree plus a small buffer of new points.
+"""The nearest points, exactly, by a k-d tree.
 
 The answer is defined by brute force: squared Euclidean distances summed dimension by dimension,
-ordered by (distance, index), the first K_max of them. Where the
-tree's answer is not certain (a tie at the last rank), all points within that distance are ranked.
+ordered by (distance, index), the first K_max of them. The tree only proposes; whenever its answer
+leaves room for doubt (a tie at the last place), everything within that distance is looked at.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 Floats = NDArray[np.float64]
-_CLOSE = 1.0 + 1e-9  # the tree may round its distances differently
+_CLOSE = 1.0 + 1e-9  # the tree may round its distances otherwise than we do
 
 
 class Nearest(NamedTuple):
@@ -27,26 +27,17 @@ class Nearest(NamedTuple):
 
 
 class Neighbours:
-    """Exact K_max nearest neighbours among points that may be added to."""
+    """Exact K_max nearest neighbours among (N, latent) points."""
 
-    def __init__(self, points: Floats, k_max: int, in_tree: int | None = None) -> None:
+    def __init__(self, points: Floats, k_max: int) -> None:
         self.points = np.ascontiguousarray(points, dtype=np.float64)
         self._k_max = k_max
-        self._build(len(points) if in_tree is None else in_tree)
+        # Of points at the same place only the first K_max can ever be among the nearest.
+        self._kept = np.flatnonzero(_rank_among_equals(self.points) < k_max)
+        self._tree = cKDTree(self.points[self._kept])
 
     def __len__(self) -> int:
         return len(self.points)
-
-    def insert(self, points: Floats) -> None:
-        """Add (m, latent) points; they are found at once, by brute force until the next rebuild."""
-        self.points = np.concatenate([self.points, points])
-
-    def _build(self, count: int) -> None:
-        self.in_tree = count
-        # Of points at the same place only the first K_max can ever be among the nearest.
-        rank = _rank_among_equals(self.points[:count])
-        self._kept = np.flatnonzero(rank < self._k_max)
-        self._tree = cKDTree(self.points[self._kept])
 
     def query(self, queries: Floats) -> Nearest:
         """The nearest of (M, latent) queries."""
@@ -54,19 +45,16 @@ class Neighbours:
         proposed = min(self._k_max + 1, len(self._kept))
         distances, found = self._tree.query(queries, k=list(range(1, proposed + 1)))
         indices = self._kept[found]
-        if self.in_tree < len(self.points):
-            buffer = np.arange(self.in_tree, len(self.points))
-            indices = np.hstack([indices, np.broadcast_to(buffer, (len(queries), len(buffer)))])
         nearest = _first(count, indices, _squared(self.points[indices], queries[:, None]))
         if proposed < len(self._kept):
             doubtful = np.sqrt(nearest.squared[:, -1]) * _CLOSE >= distances[:, -1]
             for row in np.flatnonzero(doubtful).tolist():
-                self._rank_within(queries[row], nearest, row)
+                self._look_closer(queries[row], nearest, row)
         return nearest
 
     def sets(self, queries: Floats) -> NDArray[np.int64]:
         """(M, n) indices of the nearest in no particular order: all a vote needs, and faster."""
-        if self.in_tree < len(self.points) or self._k_max >= len(self._kept):
+        if self._k_max >= len(self._kept):
             return self.query(queries).indices
         distances, found = self._tree.query(queries, k=self._k_max + 1)
         indices: NDArray[np.int64] = self._kept[found[:, :-1]]
@@ -77,18 +65,17 @@ class Neighbours:
 
     def set_of_one(self, query: Floats) -> NDArray[np.int64]:
         """(n,) the same for one query, without the cost of a batch."""
-        if self.in_tree == len(self.points) and self._k_max < len(self._kept):
+        if self._k_max < len(self._kept):
             distances, found = self._tree.query(query, k=self._k_max + 1)
             if distances[-2] * _CLOSE < distances[-1]:
                 indices: NDArray[np.int64] = self._kept[found[:-1]]
                 return indices
         return self.query(query[None]).indices[0]
 
-    def _rank_within(self, query: Floats, nearest: Nearest, row: int) -> None:
-        """Resolve a tie at the last rank: rank everything up to that distance."""
+    def _look_closer(self, query: Floats, nearest: Nearest, row: int) -> None:
+        """Settle a tie at the last place: rank everything up to that distance."""
         radius = np.sqrt(nearest.squared[row, -1]) * _CLOSE
-        indices = self._kept[self._tree.query_ball_point(query, radius)]
-        indices = np.concatenate([indices, np.arange(self.in_tree, len(self.points))])[None]
+        indices = self._kept[self._tree.query_ball_point(query, radius)][None]
         count = nearest.indices.shape[1]
         best = _first(count, indices, _squared(self.points[indices], query[None, None]))
         nearest.indices[row], nearest.squared[row] = best.indices[0], best.squared[0]

@@ -25,6 +25,7 @@ class SafetyCriticShield:
     wants_fit = False
     intervention_penalty = 0.0
     """The multiplier already penalises danger."""
+    learn_from = "executed"
 
     def __init__(self, agent: Any) -> None:
         self._agent = agent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +77,41 @@ class SessionOptions:
 
 
 @dataclass
+class StepGuard:
+    """Guards the steps of one episode: holds replacements, and passes while a violation lasts."""
+
+    inside: bool = False
+    """The last step was unsafe and the episode goes on."""
+    held: tuple[Any, int] | None = None
+    """A replacement and for how many more steps it may be executed."""
+
+    def __call__(
+        self, shield: Any, obs: Array, proposed: Any, rate_actions: RateActions | None
+    ) -> Verdict:
+        """The verdict on one proposal.
+
+        An unarmed shield endorses everything, and so does an armed one while a violation lasts: it
+        knows ways into danger, not out of it.
+        """
+        if not shield.armed or self.inside:
+            return Verdict(proposed)
+        if self.held:
+            verdict = shield.guard(obs, proposed, rate_actions, held=self.held[0])
+        else:
+            verdict = shield.guard(obs, proposed, rate_actions)
+        self.decided(shield, verdict)
+        return verdict
+
+    def decided(self, shield: Any, verdict: Verdict) -> None:
+        """Hold a replacement that is safe, for as long as the shield says."""
+        if not verdict.intervened or verdict.no_safe_action:
+            self.held = None
+            return
+        left = self.held[1] if verdict.held and self.held else getattr(shield, "hold", 0)
+        self.held = (verdict.action, left - 1) if left > 1 else None
+
+
+@dataclass
 class Episode:
     """The current episode of one environment."""
 
@@ -86,6 +122,7 @@ class Episode:
     success: bool = False
     interventions: int = 0
     no_safe_action: int = 0
+    guard: StepGuard = field(default_factory=StepGuard)
     current: tuple[Array, Any] | None = None
     """Observation and executed action of the step in progress."""
     waiting: list[tuple[Array, Any, Outcome]] = field(default_factory=list)
@@ -122,6 +159,7 @@ class ShieldSession:
         self.episodes = self.violations = self.interventions = 0
         self.rules = rules or SignalRules(options.terminal)
         self.violation_source = ""  # what reports violations, as far as seen
+        self._usual_cost: deque[float] = deque(maxlen=1000)
         self.one_class = False  # a fit was not possible, which has been said
         self._unexplained = False  # an end was not explained, which has been said
         self._episodes = [self._new_episode() for _ in range(num_envs)]
@@ -155,13 +193,10 @@ class ShieldSession:
             )
 
     def guard(self, obs: Any, proposed: Any, env_index: int = 0) -> Verdict:
-        """The verdict on one proposal; an unarmed shield endorses everything."""
+        """The verdict on one proposal, see :class:`StepGuard`."""
         self.check_budget()
-        seen = self._features(obs)
-        if self.shield.armed:
-            verdict = self.shield.guard(seen, proposed, self._rating(obs))
-        else:
-            verdict = Verdict(proposed)
+        seen, guard = self._features(obs), self._episodes[env_index].guard
+        verdict = guard(self.shield, seen, proposed, self._rating(obs))
         self._begin_step(env_index, seen, verdict)
         return verdict
 
@@ -174,16 +209,29 @@ class ShieldSession:
         guard_batch = getattr(self.shield, "guard_batch", None)
         one_rating = self.options.features is None or self.rate_actions is None
         verdicts = [Verdict(action) for action in proposed]
+        guards = [episode.guard for episode in self._episodes]
+        alone = [i for i in guarded if guards[i].inside or guards[i].held]
         if not (self.shield.armed and len(guarded) and one_rating and guard_batch):
-            for i in guarded:
-                verdicts[i] = self.guard(obs[i], proposed[i], i)
+            alone = list(guarded)
+        for i in alone:
+            verdicts[i] = self.guard(obs[i], proposed[i], i)
+        guarded = [i for i in guarded if i not in alone]
+        if not guarded or guard_batch is None:
             return verdicts
         seen = np.stack([self._features(obs[i]) for i in guarded])
         actions = np.stack([proposed[i] for i in guarded])
         for row, verdict in enumerate(guard_batch(seen, actions, self.rate_actions)):
             verdicts[guarded[row]] = verdict
+            guards[guarded[row]].decided(self.shield, verdict)
             self._begin_step(guarded[row], seen[row], verdict)
         return verdicts
+
+    def learnt_actions(self, verdict: Verdict, proposed: Any) -> list[Any]:
+        """The actions to learn from with what really happened, by ``config.learn_from``."""
+        from_shield = getattr(self.shield, "learn_from", self.config.learn_from)
+        if not verdict.intervened or from_shield == "executed":
+            return [verdict.action]
+        return [proposed] if from_shield == "proposed" else [verdict.action, proposed]
 
     def describe(self, verdict: Verdict, proposed: Any) -> dict[str, Any]:
         """``info["shield"]`` of a step, with copies of the actions."""
@@ -219,12 +267,12 @@ class ShieldSession:
             outcome = self.options.outcome(obs, executed, reward, terminated, truncated, info)
             signals = _signals_of(outcome)
         label = episode.labels.next(signals)
-        if self.num_envs == 1:
+        if label is not None and self.num_envs == 1:
             self.shield.record(seen, executed, label)
-        else:
+        elif label is not None:
             episode.waiting.append((seen, executed, label))
         self.violation_source = signals.source or self.violation_source
-        episode.current = None
+        episode.current, episode.guard.inside = None, signals.unsafe
         episode.steps += 1
         episode.cost += signals.cost
         episode.success |= signals.success
@@ -244,7 +292,7 @@ class ShieldSession:
         episode = self._episodes[env_index]
         for step in episode.waiting:
             self.shield.record(*step)
-        self.shield.end_episode(episode.violated)
+        self.shield.end_episode(self._violated(episode))
         self._episodes[env_index] = self._new_episode()
         self.episodes += 1
         if fit:
@@ -259,7 +307,7 @@ class ShieldSession:
         if not self.shield.wants_fit:
             return False
         try:
-            self.shield.fit(progress)
+            fitted = getattr(self.shield, "fit_if_good", self.shield.fit)(progress)
         except OneClassError as error:
             if not self.one_class:
                 self._say(
@@ -267,6 +315,8 @@ class ShieldSession:
                     f"If violations are not reported, {WHAT_TO_GIVE}"
                 )
             self.one_class = True
+            return False
+        if fitted is False:
             return False
         self.save()
         return True
@@ -288,7 +338,17 @@ class ShieldSession:
     # -- helpers -------------------------------------------------------------------------------
 
     def _new_episode(self) -> Episode:
-        return Episode(EpisodeLabels(self.config.unsafe_per_episode))
+        return Episode(EpisodeLabels(self.config.labels, self.config.unsafe_per_episode))
+
+    def _violated(self, episode: Episode) -> bool:
+        """Whether K counts the episode as violated: it cost at least what was usual before arming.
+
+        Where a violation ends the episode every violation costs the same.
+        """
+        if not self.shield.armed and episode.violated:
+            self._usual_cost.append(episode.cost)
+        usual = sum(self._usual_cost) / max(1, len(self._usual_cost))
+        return episode.violated and episode.cost >= usual * (1 - 1e-9)
 
     def _begin_step(self, env_index: int, seen: Array, verdict: Verdict) -> None:
         episode = self._episodes[env_index]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advice import config as configs
 from advice.config import ShieldConfig
 from advice.files import read_arrays, write_arrays
 from advice.shields.candidates import checked_ratings
 from advice.shields.cautiousness import Cautiousness, required_votes
-from advice.shields.encoder import Encoder, Floats, scaled
-from advice.shields.memory import FeatureStore, held_out_mask
+from advice.shields.encoder import Floats
+from advice.shields.fit import FitSummary, fit_model
+from advice.shields.memory import StepMemory
 from advice.shields.model import FittedModel
 from advice.shields.spaces import FeatureSpace
 from advice.types import (
@@ -36,16 +34,11 @@ if TYPE_CHECKING:
     from advice.shields.autoencoder import FitProgress
     from advice.shields.explain import Explanation
 
-_KIND, _VERSION = "shield", 1
-
-
-class FitSummary(NamedTuple):
-    """How a fit went."""
-
-    epochs: int
-    validation_loss: float
-    features: int
-    held_out: int
+_KIND, _VERSION = "shield", 2
+FIRST_TRIAL = 25
+"""Violations after which arming early is tried first."""
+REFIT_GROWTH = 1.1
+"""A refit also waits until that many times as many steps as at the last fit are recorded."""
 
 
 class Shield:
@@ -65,18 +58,12 @@ class Shield:
         self.config = ShieldConfig() if config is None else config
         self.space = FeatureSpace.read(observation_space, action_space)
         self.observation_space, self.action_space = self.space
-        power = self.config.observation_power
-        if power > 1 and self.space.powers(power).max() == 1:
-            warnings.warn(
-                f"observation_power {power} has no effect here: it needs "
-                f"observations with bounds, not below 0, found {self.observation_space}",
-                stacklevel=2,
-            )
         self._rng = np.random.default_rng(seed)
-        self._store, self._cautiousness = self._new_store(), Cautiousness(self.config)
+        self._seed = seed
+        self._memory, self._cautiousness = self._new_memory(), Cautiousness(self.config)
         self._model: FittedModel | None = None
-        self._held_out: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._fitted_until = 0  # serial numbers below this were there when the shield was fitted
+        self._next_trial = FIRST_TRIAL  # violations after which arming early is tried
+        self._fitted_at = (0, 0)  # episodes and steps recorded at the last fit
         self.summary: FitSummary | None = None
 
     # -- state ---------------------------------------------------------------------------------
@@ -92,6 +79,13 @@ class Shield:
         return self._cautiousness.k
 
     @property
+    def hold(self) -> int:
+        """Steps for which a replacement may be executed while it stays safe."""
+        if self.config.hold is not None:
+            return self.config.hold
+        return self.summary.hold if self.summary else 0
+
+    @property
     def required_votes(self) -> int:
         """Safe neighbours needed now: K, or the same share of fewer than K_max points."""
         points = len(self._fitted().neighbours)
@@ -99,69 +93,74 @@ class Shield:
 
     @property
     def wants_fit(self) -> bool:
-        """True when ``construction_episodes`` have ended and no fit has succeeded yet."""
-        return not self.armed and self._store.episode >= self.config.construction_episodes
+        """True when a fit is due: the first one, a trial to arm early, or a refit."""
+        config, memory = self.config, self._memory
+        if self.armed:
+            episodes, steps = self._fitted_at
+            return (
+                0 < config.refit_episodes <= memory.episode - episodes
+                and memory.seen >= REFIT_GROWTH * steps
+            )
+        early = config.arm == "early" and memory.violations >= self._next_trial
+        return early or memory.episode >= config.construction_episodes
 
     def __repr__(self) -> str:
         state = f"armed, K={self.k}/{self.config.k_max}" if self.armed else "unarmed"
-        kept = ", ".join(
-            f"{self._store.count(x)} {x.name.lower()}" for x in (Outcome.SAFE, Outcome.UNSAFE)
-        )
-        return f"Shield({state}; {kept}; {self.observation_space} -> {self.action_space})"
+        seen = f"{self._memory.seen} steps, {self._memory.violations} unsafe"
+        return f"Shield({state}; {seen}; {self.observation_space} -> {self.action_space})"
 
     # -- recording and fitting -----------------------------------------------------------------
 
     def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
-        """Remember the outcome of an executed action; inconclusive steps are not kept.
+        """Remember what came of an executed action.
 
-        Once armed, nothing more is kept unless ``keep_learning`` is set.
+        With hindsight labels an inconclusive step is labelled by what follows it in its episode;
+        with the paper's labels it is not kept, and nothing is kept once armed.
         """
         outcome = Outcome(outcome)
-        if self._model is not None and not self.config.keep_learning:
+        if self.config.labels == "paper" and (self.armed or outcome == Outcome.INCONCLUSIVE):
             return
-        feature = self.space.features(obs, action)
-        serial = self._store.add(feature, outcome, self._rng)
-        if self._model is not None and serial is not None:
-            self._model.learn(feature, outcome == Outcome.SAFE, serial)
+        self._memory.add(self.space.features(obs, action), outcome)
 
     def end_episode(self, violated: bool) -> None:
-        """Close an episode: adapt K (once armed) and index added features."""
+        """Close an episode; once armed, K follows the violations."""
         self._cautiousness.end_episode(violated, self.armed)
-        self._store.end_episode()
-        if self._model is not None and self.config.keep_learning:
-            self._model.rebuild(self._store.all()[2])
+        self._memory.end_episode()
 
     def fit(self, progress: Callable[[FitProgress], None] | None = None) -> FitSummary:
-        """Train the contrastive autoencoder on what was recorded and arm the shield.
+        """Fit on what was recorded and arm the shield.
 
-        ``progress`` is called after each epoch. If it raises, or a class is missing
-        (:class:`OneClassError`), the shield is unchanged.
+        With the paper's labels ``progress`` is called after each epoch. If it raises, or a class
+        is missing (:class:`OneClassError`), the shield stays as it was.
         """
-        counts = {x: self._store.count(x) for x in (Outcome.SAFE, Outcome.UNSAFE)}
-        if min(counts.values()) == 0:
-            raise OneClassError(
-                "a fit needs safe and unsafe features, found "
-                f"{counts[Outcome.SAFE]} safe and {counts[Outcome.UNSAFE]} unsafe after "
-                f"{self._store.episode} episodes: the shield is unchanged"
-            )
-        from advice.shields.autoencoder import fit_autoencoder  # JAX is needed here only
-
-        rng = copy.deepcopy(self._rng)
-        features, safe, serials, episodes = self._store.all()
-        offset, scale = self.space.scaling(features)
-        held_out = held_out_mask(safe, episodes, self.config.held_out, rng)
-        power = self.space.powers(self.config.observation_power)
-        inputs = scaled(features.astype(np.float64), offset, scale, power).astype(np.float32)
-        weights, epochs, loss = fit_autoencoder(
-            inputs, safe, held_out, offset, scale, self.config, int(rng.integers(2**31)), progress
-        )
-        encoder = Encoder(weights, power)
-        latent = encoder.encode(features.astype(np.float64))
-        self._model = FittedModel(encoder, latent, safe, serials, self.action_space, self.config)
-        self._held_out, self._fitted_until = serials[held_out], self._store.serial
-        self._rng = rng
-        self.summary = FitSummary(epochs, loss, len(features), int(held_out.sum()))
+        self._model, self.summary, self._rng = self._fit(progress)
+        self._fitted_at = self._memory.episode, self._memory.seen
         return self.summary
+
+    def fit_if_good(self, progress: Callable[[FitProgress], None] | None = None) -> bool:
+        """Fit when :attr:`wants_fit`; False if it stays unarmed.
+
+        A trial before ``construction_episodes`` arms the shield only if held-out episodes say that
+        it tells actions apart; else the next trial comes after half as many violations more.
+        """
+        trial = not self.armed and self._memory.episode < self.config.construction_episodes
+        self._next_trial = max(self._next_trial, self._memory.violations * 3 // 2)
+        model, summary, self._rng = self._fit(progress)
+        if trial and not summary.evidence.tells_actions_apart:
+            return False
+        self._model, self.summary = model, summary
+        self._fitted_at = self._memory.episode, self._memory.seen
+        return True
+
+    def _fit(self, progress: Callable[..., None] | None) -> Any:
+        rng = copy.deepcopy(self._rng)
+        try:
+            fitted = fit_model(self._memory.all(), self.space, self.config, rng, progress)
+        except OneClassError as error:
+            raise OneClassError(
+                f"{error} after {self._memory.episode} episodes: the shield stays as it was"
+            ) from None
+        return *fitted, rng
 
     # -- guarding ------------------------------------------------------------------------------
 
@@ -171,14 +170,21 @@ class Shield:
         action: Any,
         rate_actions: RateActions | None = None,
         *,
+        held: Any = None,
         details: bool = False,
     ) -> Verdict:
         """Endorse the proposal unchanged, or replace it by the best safe candidate.
 
         Best is what ``rate_actions(obs, actions)`` rates highest, or else the nearest to the
-        proposal. ``details`` adds the proposal's neighbours and their distances.
+        proposal. A ``held`` action (an earlier replacement) is executed instead of either while it
+        is safe. ``details`` adds the proposal's neighbours and their distances.
         """
         model = self._fitted()
+        if held is not None:
+            latent = model.encoder.encode(self.space.features(obs, held))
+            votes = int(np.count_nonzero(model.safe[model.neighbours.set_of_one(latent)]))
+            if votes >= self.required_votes:
+                return Verdict(held, intervened=True, safe_neighbours=votes, held=True)
         feature = self.space.features(obs, action)
         latent = model.encoder.encode(feature)
         votes = int(np.count_nonzero(model.safe[model.neighbours.set_of_one(latent)]))
@@ -292,12 +298,10 @@ class Shield:
         """How well the shield tells safe from unsafe, on episodes held out of its fit."""
         from advice.shields.audit import audit
 
-        model = self._fitted()
-        features, safe, serials, episodes = self._store.all()
-        fitted = serials < self._fitted_until
-        held_out = np.isin(serials[fitted], self._held_out)
-        latent = model.encoder.encode(features[fitted].astype(np.float64))
-        return audit(latent, safe[fitted], episodes[fitted], held_out, self.k, self.config.k_max)
+        points = self._fitted().points
+        return audit(
+            points.latent, points.safe, points.episodes, points.held_out, self.k, self.config.k_max
+        )
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -332,68 +336,58 @@ class Shield:
         return shield
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """The whole state; :meth:`restore` continues from it bit for bit."""
-        stored, store_document = self._store.snapshot()
-        arrays = {f"store.{name}": array for name, array in stored.items()}
+        """The whole state; :meth:`restore` goes on from it bit for bit."""
+        stored, memory = self._memory.snapshot()
+        arrays = {f"steps.{name}": array for name, array in stored.items()}
         document: dict[str, Any] = {
             **self.space.to_document(),
             "config": configs.to_dict(self.config),
             "rng": self._rng.bit_generator.state,
-            "store": store_document,
+            "memory": memory,
             "k": self.k,
             "violations": list(self._cautiousness.violations),
+            "next_trial": self._next_trial,
+            "fitted_at": list(self._fitted_at),
             "armed": self.armed,
         }
         if self._model is not None:
-            arrays |= self._model.snapshot() | {"held_out": self._held_out}
-            document["in_tree"] = self._model.neighbours.in_tree
-            document["fitted_until"] = self._fitted_until
-            document["summary"] = None if self.summary is None else list(self.summary)
+            arrays |= self._model.snapshot()
+            document["summary"] = self.summary.to_list() if self.summary else None
         return arrays, document
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        """Continue from a snapshot of a shield with the same spaces.
+        """Take over a snapshot of a shield with the same spaces.
 
-        Raises ValueError if the snapshot is not valid, and leaves the shield unchanged.
+        Raises ValueError, and leaves the shield unchanged, if the snapshot does not fit.
         """
         self.space.check_same(FeatureSpace.from_document(document))
-        store, cautiousness = self._new_store(), Cautiousness(self.config)
-        prefix = "store."
+        memory, cautiousness = self._new_memory(), Cautiousness(self.config)
+        prefix = "steps."
         stored = {x.removeprefix(prefix): y for x, y in arrays.items() if x.startswith(prefix)}
-        store.restore(stored, document["store"])
+        memory.restore(stored, document["memory"])
         cautiousness.k = int(document["k"])
         cautiousness.violations.extend(bool(x) for x in document["violations"])
         if not 0 <= cautiousness.k <= self.config.k_max:
             raise ValueError(f"expected K in 0..{self.config.k_max}, found {cautiousness.k}")
         rng = np.random.default_rng(0)
         rng.bit_generator.state = document["rng"]
-        config = self.config
-        model, held_out, fitted_until, summary = None, np.zeros(0, np.int64), 0, None
+        next_trial = int(document["next_trial"])
+        episodes, steps = (int(x) for x in document["fitted_at"])
+        model, summary = None, None
         if document["armed"]:
-            # the observation power belongs to the encoder and comes with it
-            power = document["config"].get("observation_power", 1)
-            config = dataclasses.replace(self.config, observation_power=power)
-            in_tree = int(document["in_tree"])
-            model = FittedModel.restored(
-                arrays, self.space.powers(power), self.action_space, self.config, in_tree
-            )
-            held_out, fitted_until = arrays["held_out"], int(document["fitted_until"])
-            if held_out.ndim != 1 or held_out.dtype != np.int64:
-                raise ValueError(f"held_out: expected serial numbers, found {held_out.dtype}")
+            model = FittedModel.restored(arrays, self.space, self.config)
             if document["summary"] is not None:
-                summary = FitSummary(*document["summary"])
-        self._store, self._cautiousness, self._rng, self._model = store, cautiousness, rng, model
-        self.config = config
-        self._held_out, self._fitted_until, self.summary = held_out, fitted_until, summary
+                summary = FitSummary.from_list(document["summary"])
+        self._memory, self._cautiousness, self._rng, self._model = memory, cautiousness, rng, model
+        self._next_trial, self._fitted_at, self.summary = next_trial, (episodes, steps), summary
 
     # -- helpers -------------------------------------------------------------------------------
 
-    def _new_store(self) -> FeatureStore:
-        return FeatureStore(self.space.size, self.space.dtype, self.config.capacity_per_class)
+    def _new_memory(self) -> StepMemory:
+        space = self.space
+        return StepMemory(space.size, space.dtype, self.config.capacity_per_class, self._seed)
 
     def _fitted(self) -> FittedModel:
         if self._model is None:
-            raise NotFittedError(
-                f"expected a fitted shield, found an unarmed one: call fit first ({self!r})"
-            )
+            raise NotFittedError(f"expected a fitted shield, call fit first, found {self!r}")
         return self._model

@@ -219,12 +219,6 @@ class FeatureSpace(NamedTuple):
                     f"{what} space: the shield was made for {ours}, found {theirs}"
                 )
 
-    def powers(self, power: int) -> NDArray[np.int64]:
-        """Per column of a feature: ``power`` for observations bounded by 0 or more, else 1."""
-        low = self.observation.low
-        observed = np.where(self.observation.bounded & (low >= 0), power, 1)
-        return np.concatenate([observed, np.ones(self.action.size, np.int64)])
-
     def scaling(self, features: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(size,) offset and (size,) scale of (N, size) features, see :func:`scaling`."""
         parts = np.split(features, [self.observation.size], axis=1)

@@ -31,6 +31,7 @@ class TabularShield:
     k = 0
     armed = True
     wants_fit = False
+    learn_from = "executed"
 
     def __init__(
         self,

@@ -1,0 +1,252 @@
+"""From stored steps to a fitted model: the paper's labels, or hindsight and look-ahead.
+
+JAX is imported by the functions that fit, so that guarding does without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advice.config import ShieldConfig
+from advice.shields.cautiousness import required_votes
+from advice.shields.encoder import LIMIT, Encoder, EncoderWeights, Floats, scaled
+from advice.shields.memory import Steps, held_out_mask
+from advice.shields.model import FittedModel, Points
+from advice.shields.spaces import FeatureSpace
+from advice.shields.warp import fit_warp
+from advice.types import OneClassError, Outcome
+
+MOST_POINTS = 6000
+"""Steps that vote after a look-ahead fit, half of them unsafe."""
+NEAR_DANGER = 0.05
+"""A state counts as near danger from this danger on."""
+MISSED = 0.01
+"""Share of the steps that led to violations whose risk may lie below the threshold."""
+MOST_STATES = 200
+"""States of held-out episodes on which the evidence asks for every candidate's verdict."""
+
+
+class Evidence(NamedTuple):
+    """What held-out episodes say about a fit; NaN where nothing does."""
+
+    caught: float = np.nan
+    """Share of the steps just before a violation that are refused."""
+    passed: float = np.nan
+    """Share of the steps near danger that came to nothing and that pass."""
+    action_matters: float = np.nan
+    """Share of the states near danger in which some candidates pass and some do not."""
+    no_safe_action: float = np.nan
+    """Share of the states near danger in which no candidate passes."""
+
+    @property
+    def tells_actions_apart(self) -> bool:
+        """Good enough to guard."""
+        return self.caught >= 0.7 and self.passed >= 0.3 and self.action_matters >= 0.2
+
+
+class FitSummary(NamedTuple):
+    """How a fit went."""
+
+    steps: int
+    """Gradient steps, or epochs with the paper's labels."""
+    validation_loss: float
+    features: int
+    held_out: int
+    evidence: Evidence
+    horizon: int
+    """Steps before a violation that count as leading to it."""
+    hold: int
+    """Steps for which a replacement may be held: the slower observations change, the more."""
+
+    def __str__(self) -> str:
+        caught, passed, matters, none = self.evidence
+        return (
+            f"on held-out episodes it refuses {caught:.0%} of the last {self.horizon} steps before "
+            f"a violation and passes {passed:.0%} of the steps near danger that came to nothing; "
+            f"near danger the verdict depends on the action in {matters:.0%} of the states, and no "
+            f"action is safe in {none:.0%}"
+        )
+
+    def to_list(self) -> list[Any]:
+        """Plain values; NaN as a string."""
+        plain: list[Any] = list(self)
+        plain[1], plain[4] = repr(self.validation_loss), [repr(x) for x in self.evidence]
+        return plain
+
+    @staticmethod
+    def from_list(values: list[Any]) -> FitSummary:
+        """The summary that :meth:`to_list` described."""
+        steps, loss, features, held_out, evidence, horizon, hold = values
+        return FitSummary(
+            int(steps),
+            float(loss),
+            int(features),
+            int(held_out),
+            Evidence(*map(float, evidence)),
+            int(horizon),
+            int(hold),
+        )
+
+
+Fit = tuple[FittedModel, FitSummary]
+Progress = Callable[..., None] | None
+
+
+def fit_model(
+    steps: Steps,
+    space: FeatureSpace,
+    config: ShieldConfig,
+    rng: np.random.Generator,
+    progress: Progress = None,
+) -> Fit:
+    """Fit by ``config.labels``; raises :class:`OneClassError` if a class of steps is missing."""
+    fit = _fit_paper if config.labels == "paper" else _fit_look_ahead
+    return fit(steps, space, config, rng, progress)
+
+
+def _need_both_classes(safe: int, unsafe: int) -> None:
+    if min(safe, unsafe) == 0:
+        raise OneClassError(
+            f"a fit needs safe and unsafe steps, found {safe} safe and {unsafe} unsafe"
+        )
+
+
+def _fit_paper(
+    steps: Steps,
+    space: FeatureSpace,
+    config: ShieldConfig,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> Fit:
+    """Eq. 2: what was said about each step is its label; contrastive autoencoder as published."""
+    said = steps.outcomes != Outcome.INCONCLUSIVE
+    features, safe = steps.features[said], steps.outcomes[said] == Outcome.SAFE
+    episodes = steps.episodes[said]
+    _need_both_classes(int(safe.sum()), int((~safe).sum()))
+    from advice.shields.autoencoder import fit_autoencoder
+
+    offset, scale = space.scaling(features)
+    held_out = held_out_mask(safe, episodes, config.held_out, rng)
+    raw = features.astype(np.float64)
+    inputs = scaled(raw, offset, scale).astype(np.float32)
+    weights, epochs, loss = fit_autoencoder(
+        inputs, safe, held_out, offset, scale, config, int(rng.integers(2**31)), progress
+    )
+    encoder = Encoder(weights, space.observation.size)
+    points = Points(encoder.encode(raw), safe, held_out, episodes)
+    model = FittedModel(encoder, points, space.action, config)
+    led, quiet = raw[held_out & ~safe], raw[held_out & safe]
+    evidence = _evidence(model, led, quiet, led, config)
+    return model, FitSummary(epochs, loss, len(raw), int(held_out.sum()), evidence, 1, 0)
+
+
+def _fit_look_ahead(
+    steps: Steps,
+    space: FeatureSpace,
+    config: ShieldConfig,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> Fit:
+    """Danger of states, look-ahead targets of steps, encoder and risk (see ``lookahead``)."""
+    unsafe = steps.outcomes == Outcome.UNSAFE
+    _need_both_classes(int((~unsafe).sum()), int(unsafe.sum()))
+    from advice.shields import lookahead
+
+    raw, split = steps.features.astype(np.float64), space.observation.size
+    near, ahead = lookahead.horizons(steps)
+    until, _ = lookahead.steps_until_violation(steps)
+    held_out = held_out_mask(~unsafe, steps.episodes, config.held_out, rng)
+    fitted = ~held_out
+    warp = fit_warp(raw[fitted, :split], (until <= near)[fitted], rng)
+    offset, scale = _scaling(space, raw)
+    curves = np.clip(warp(raw[:, :split]), -LIMIT, LIMIT)
+    parts = [scaled(raw, offset, scale), curves]
+    inputs = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
+    states = np.delete(inputs, np.s_[split : space.size], axis=1)
+    danger = lookahead.fit_danger(states, steps, fitted, near, config.fit_steps, rng)
+    target = lookahead.targets(steps, danger, near, ahead)
+    value, usable = target.value, target.known & fitted
+    close = (danger > NEAR_DANGER) | (value > 0.3)
+    some = np.flatnonzero(usable)
+    pools = (usable & (value > 0.5), usable & (value <= 0.5) & close)
+    rows = tuple(np.flatnonzero(pool) if pool.any() else some for pool in pools)
+    fit = lookahead.fit_encoder(inputs, value, (*rows, some), config, rng)
+    encoder = Encoder(EncoderWeights(offset, scale, *fit[:4]), split, warp)
+
+    latent = encoder.encode(raw)
+    risk = latent @ fit.risk + fit.risk_bias
+    led = target.leads_in & (steps.outcomes != Outcome.SAFE)
+    threshold = float(np.quantile(risk[led & fitted], MISSED))
+    safe = value <= np.clip(lookahead.sigmoid(np.array(threshold)), 0.05, 0.9)
+    voters = _voters(safe, target.known, close, rng)
+    _need_both_classes(int(safe[voters].sum()), int((~safe[voters]).sum()))
+    points = Points(latent[voters], safe[voters], held_out[voters], steps.episodes[voters])
+    model = FittedModel(encoder, points, space.action, config, fit.risk)
+    quiet = held_out & target.known & close & safe & ~led
+    approach = held_out & (until > near) & (until <= 3 * near)
+    evidence = _evidence(model, raw[held_out & led], raw[quiet], raw[quiet | approach], config)
+    errors = (lookahead.sigmoid(risk) - value)[held_out & target.known]
+    loss = float(np.mean(errors**2)) if len(errors) else np.nan
+    counts = config.fit_steps, loss, int(target.known.sum()), int(held_out.sum())
+    last = min(near, lookahead.LAST)
+    return model, FitSummary(*counts, evidence, last, _hold(steps, raw[:, :split]))
+
+
+def _hold(steps: Steps, observations: Floats) -> int:
+    """1.5 over the mean ratio of an observation's change in a step to its spread, at most 15."""
+    changes = np.diff(observations, axis=0)[steps.continues[:-1]]
+    spread = observations.std(axis=0)
+    moving = spread > 1e-9
+    if not (len(changes) and moving.any()):
+        return 1
+    ratio = float((changes.std(axis=0)[moving] / spread[moving]).mean())
+    return int(np.clip(round(1.5 / max(ratio, 0.1)), 1, 15))
+
+
+def _scaling(space: FeatureSpace, raw: Floats) -> tuple[Floats, Floats]:
+    """Observations by their mean and deviation, actions by their bounds."""
+    offset, scale = space.scaling(raw)
+    split = space.observation.size
+    offset[:split], deviation = raw[:, :split].mean(0), raw[:, :split].std(0)
+    scale[:split] = np.where(deviation > 1e-9, deviation, 1.0)
+    return offset, scale
+
+
+def _voters(
+    safe: NDArray[np.bool_],
+    known: NDArray[np.bool_],
+    close: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Rows that vote: unsafe ones, safe ones near danger, and other safe ones for the rest."""
+    half = MOST_POINTS // 2
+    unsafe = _some(np.flatnonzero(known & ~safe), half, rng)
+    near = _some(np.flatnonzero(known & safe & close), 2 * half // 3, rng)
+    rest = _some(np.flatnonzero(known & safe & ~close), half - len(near), rng)
+    return np.concatenate([unsafe, near, rest])
+
+
+def _some(rows: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
+
+
+def _evidence(
+    model: FittedModel, led: Floats, quiet: Floats, near: Floats, config: ShieldConfig
+) -> Evidence:
+    """From held-out features: steps that led to a violation, steps near danger that came to
+    nothing, and states near danger."""
+    required = required_votes(config.k, config.k_max, len(model.neighbours))
+    caught, passed = (
+        float((model.votes(model.encoder.encode(x)) >= required).mean()) if len(x) else np.nan
+        for x in (led, quiet)
+    )
+    states = near[:: max(1, len(near) // MOST_STATES)]
+    verdicts: list[Any] = [model.consider(x).safe_neighbours >= required for x in states]
+    matters = [bool(v.any() and not v.all()) for v in verdicts]
+    none = [not v.any() for v in verdicts]
+    shares = [float(np.mean(x)) if x else np.nan for x in (matters, none)]
+    return Evidence(1.0 - caught, passed, *shares)

@@ -1,0 +1,242 @@
+"""Targets and fits of the action-aware shield: what may come of a step, seen from its end.
+
+1. A state's danger D(s): the probability of a violation within the next ``near`` steps.
+2. The target of a step: the largest danger among the states that followed it within ``ahead``
+   steps, 1 if a violation was among them. Near misses then teach as much as crashes do.
+3. The encoder: contrastive loss between steps with different targets, reconstruction, and a linear
+   risk on the latent space that predicts the target.
+
+JAX and optax are used here and in the paper's autoencoder alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from advice.config import ShieldConfig
+from advice.shields.encoder import SLOPE, Floats
+from advice.shields.memory import Steps
+from advice.types import Outcome
+
+DANGER_SIZES = (64, 64)
+_PAIRS = 64
+FAR = 1 << 30
+LAST = 3
+"""At most this many steps before a violation set the threshold of what is refused."""
+_RATE = 1e-3
+
+
+class Targets(NamedTuple):
+    """What hindsight says about N steps."""
+
+    value: Floats
+    """(N,) 0 (nothing came of it) to 1 (a violation)."""
+    danger: Floats
+    """(N,) the danger of the state in which the step was taken."""
+    known: NDArray[np.bool_]
+    """(N,) False where the episode was cut before enough steps followed."""
+    leads_in: NDArray[np.bool_]
+    """(N,) True for the last steps before a violation, :data:`LAST` or ``near`` of them."""
+
+
+def horizons(steps: Steps) -> tuple[int, int]:
+    """(near, ahead): how many steps before a violation count as danger, and how far to look.
+
+    The square root of the mean number of steps per violation, within 2 to 5: 2 where an episode
+    lasts six steps, 5 where a pole falls after twenty.
+    """
+    violations = max(1, int((steps.outcomes == Outcome.UNSAFE).sum()))
+    near = int(np.clip(round(np.sqrt(steps.seen / violations)), 2, 5))
+    return near, round(1.6 * near)
+
+
+def steps_until_violation(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(N,) steps until the next violation (1: this very step violates; FAR: none is known) and
+    (N,) how many of the following steps are known (FAR: all until the episode's end)."""
+    index, last = np.arange(len(steps.outcomes)), _last_row(steps)
+    unsafe = np.where(steps.outcomes == Outcome.UNSAFE, index, FAR)
+    following = np.minimum.accumulate(unsafe[::-1])[::-1]
+    until = np.where(following <= last, following - index + 1, FAR)
+    ended = steps.outcomes[last] != Outcome.INCONCLUSIVE
+    return until, np.where(ended, FAR, last - index)
+
+
+def _last_row(steps: Steps) -> NDArray[np.int64]:
+    """(N,) the row up to which an episode is stored without a gap, for each of its rows."""
+    index = np.arange(len(steps.outcomes))
+    ends = np.where(steps.continues, FAR, index)
+    return np.minimum.accumulate(ends[::-1])[::-1]
+
+
+def targets(steps: Steps, danger: Floats, near: int, ahead: int) -> Targets:
+    """Look-ahead targets from the danger of every step's state (see the module's text)."""
+    until, known = steps_until_violation(steps)
+    index, last = np.arange(len(danger)), _last_row(steps)
+    value = np.zeros(len(danger))
+    for lag in range(1, ahead + 1):
+        later = np.minimum(index + lag, last)
+        value = np.maximum(value, np.where(later > index, danger[later], 0.0))
+    value = np.where(until <= ahead, 1.0, value)
+    said = steps.outcomes != Outcome.INCONCLUSIVE
+    value = np.where(said, (steps.outcomes == Outcome.UNSAFE).astype(np.float64), value)
+    return Targets(
+        value, danger, said | (known >= ahead) | (until <= ahead), until <= min(near, LAST)
+    )
+
+
+# -- networks ----------------------------------------------------------------------------------
+
+
+def _init(key: Any, sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
+    keys = jax.random.split(key, len(sizes) - 1)
+    layers = zip(keys, sizes[:-1], sizes[1:], strict=True)
+    return [(jax.random.normal(k, (a, b)) * np.sqrt(2 / a), jnp.zeros(b)) for k, a, b in layers]
+
+
+def _forward(layers: Any, x: Any) -> Any:
+    for weight, bias in layers[:-1]:
+        x = jax.nn.leaky_relu(x @ weight + bias, SLOPE)
+    return x @ layers[-1][0] + layers[-1][1]
+
+
+def _forward_numpy(layers: Any, x: Any) -> Floats:
+    for weight, bias in layers[:-1]:
+        x = x @ weight + bias
+        x = np.maximum(x, SLOPE * x)
+    values: Floats = (x @ layers[-1][0] + layers[-1][1]).astype(np.float64)
+    return values
+
+
+def _padded(rows: NDArray[Any]) -> Any:
+    """Zero rows up to a power of two, so that a growing memory seldom compiles anew."""
+    size = 1 << max(8, (len(rows) - 1).bit_length())
+    pad = np.zeros((size - len(rows), *rows.shape[1:]), np.float32)
+    return jnp.asarray(np.concatenate([rows.astype(np.float32), pad]))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _descend(loss: Any, params: Any, data: Any, rows: Any, decay: float) -> Any:
+    """AdamW with a cosine schedule over the (steps, B) ``rows`` of the data."""
+    optimiser = optax.adamw(optax.cosine_decay_schedule(_RATE, len(rows)), weight_decay=decay)
+
+    def step(carry: Any, batch: Any) -> tuple[Any, None]:
+        params, state = carry
+        gradient = jax.grad(loss)(params, tuple(x[batch] for x in data))
+        change, state = optimiser.update(gradient, state, params)
+        return (optax.apply_updates(params, change), state), None
+
+    return jax.lax.scan(step, (params, optimiser.init(params)), rows)[0][0]
+
+
+def _danger_loss(layers: Any, data: Any) -> Any:
+    inputs, near = data
+    return optax.sigmoid_binary_cross_entropy(_forward(layers, inputs)[:, 0], near).mean()
+
+
+def fit_danger(
+    inputs: NDArray[np.float32],
+    steps: Steps,
+    fitted: NDArray[np.bool_],
+    near: int,
+    count: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """(N,) danger of every step's state, learnt from the ``fitted`` ones, both classes balanced.
+
+    ``inputs``: (N, m) what the network sees of each state.
+    """
+    until, known = steps_until_violation(steps)
+    positive = np.flatnonzero(fitted & (until <= near))
+    negative = np.flatnonzero(fitted & (until > near) & (known >= near))
+    if len(negative) == 0:
+        return np.ones(len(inputs))
+    rows = np.concatenate(
+        [rng.choice(positive, (count, 128)), rng.choice(negative, (count, 128))], axis=1
+    )
+    layers = _init(jax.random.key(int(rng.integers(2**31))), (inputs.shape[1], *DANGER_SIZES, 1))
+    data = _padded(inputs), _padded(until <= near)
+    layers = jax.tree.map(np.asarray, _descend(_danger_loss, layers, data, rows, 1e-2))
+    return sigmoid(_forward_numpy(layers, inputs)[:, 0])
+
+
+def sigmoid(x: Floats) -> Floats:
+    """1 / (1 + exp(-x)) without overflow."""
+    values: Floats = 0.5 * (1.0 + np.tanh(0.5 * x))
+    return values
+
+
+class EncoderFit(NamedTuple):
+    """Weights of the fitted encoder and of the linear risk on its latent space."""
+
+    w1: Floats
+    b1: Floats
+    w2: Floats
+    b2: Floats
+    risk: Floats
+    """(latent,)"""
+    risk_bias: float
+
+
+@functools.lru_cache(maxsize=8)
+def _encoder_loss(margin: float, contrastive: float, reconstruction: float) -> Callable[..., Any]:
+    """Contrastive loss with the similarity 1 - |y1 - y2| (Eq. 1 where targets are 0 or 1), plus
+    reconstruction, plus the cross-entropy of the risk. Rows i and i + B/2 of a batch are a pair."""
+
+    def loss(params: Any, data: Any) -> Any:
+        inputs, value = data
+        z = _forward(params["encoder"], inputs)
+        first, second = jnp.split(z, 2)
+        distance = jnp.sqrt(jnp.sum((first - second) ** 2, axis=1) + 1e-9)
+        apart = jnp.abs(jnp.subtract(*jnp.split(value, 2)))
+        pairs = (1 - apart) * distance**2 + apart * jnp.maximum(0.0, margin - distance) ** 2
+        rebuilt = jnp.mean((_forward(params["decoder"], z) - inputs) ** 2)
+        risk = (z @ params["risk"][0] + params["risk"][1])[:, 0]
+        cross_entropy = optax.sigmoid_binary_cross_entropy(risk, value).mean()
+        return contrastive * pairs.mean() + reconstruction * rebuilt + cross_entropy
+
+    return loss
+
+
+def fit_encoder(
+    inputs: NDArray[np.float32],
+    value: Floats,
+    pools: tuple[NDArray[np.int64], ...],
+    config: ShieldConfig,
+    rng: np.random.Generator,
+) -> EncoderFit:
+    """Fit d -> hidden -> latent on (N, d) inputs and (N,) targets.
+
+    A quarter of each batch comes from ``pools[0]`` (dangerous), half from ``pools[1]`` (near
+    danger and yet safe) and a quarter from ``pools[2]`` (any step), so that a state alone seldom
+    tells the members of a pair apart.
+    """
+    sizes = (_PAIRS // 4, _PAIRS // 2, _PAIRS // 4)
+    count = config.fit_steps
+
+    def side() -> NDArray[np.int64]:
+        drawn = [rng.choice(pool, (count, size)) for pool, size in zip(pools, sizes, strict=True)]
+        return np.concatenate(drawn, axis=1)
+
+    rows = np.concatenate([side(), side()[:, rng.permutation(_PAIRS)]], axis=1)
+    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), 3)
+    width, hidden, latent = inputs.shape[1], config.hidden_size, config.latent_size
+    params = {
+        "encoder": _init(keys[0], (width, hidden, latent)),
+        "decoder": _init(keys[1], (latent, hidden, width)),
+        "risk": (0.3 * jax.random.normal(keys[2], (latent, 1)), jnp.zeros(1)),
+    }
+    loss = _encoder_loss(config.margin, config.contrastive_weight, config.reconstruction_weight)
+    params = _descend(loss, params, (_padded(inputs), _padded(value)), rows, 1e-4)
+    (w1, b1), (w2, b2) = (
+        (np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in params["encoder"]
+    )
+    risk, bias = (np.asarray(x, np.float64) for x in params["risk"])
+    return EncoderFit(w1, b1, w2, b2, risk[:, 0], float(bias[0]))
