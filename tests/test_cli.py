@@ -182,7 +182,7 @@ def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
     assert (tmp_path / "episode.mp4").stat().st_size > 1000
     assert "6/6 episodes" in advice("inspect", "out")
     assert "shielding can work here" in advice("check-env", "tiny:Corridor")
-    assert 'give terminal="failure"' in advice("check-env", "tiny:Target", code=1)
+    assert 'terminal="failure"' in advice("check-env", "tiny:Target", code=1)
 
 
 def test_a_task_has_one_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
