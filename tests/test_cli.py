@@ -98,7 +98,7 @@ def test_help_needs_no_heavy_import() -> None:
         (("train", "--task", "randomised-button", "--env.options", "buttons", "0"), "one button"),
         (("train", "--agent.gamma", "3"), "gamma: expected 0 to 1, found 3.0"),
         (("train", "--preset", "radar"), "invalid choice 'radar'"),
-        (("train", "--episodes", "1000"), "expected more than the 1000 construction episodes"),
+        (("train", "--episodes", "1000", "--shield.arm", "fixed"), "expected more than the 1000 construction episodes"),
         (("train", "--env.terminal", "crash"), "invalid choice 'crash'"),
         (("eval", "nowhere", "--episodes", "0"), "episodes: expected 1 or more, found 0"),
         (("bench", "--seeds", "0"), "seeds: expected 1 or more, found 0"),
@@ -216,11 +216,12 @@ def test_one_thread_keeps_what_the_user_set() -> None:
 
 
 def test_a_suite_keeps_its_settings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for words in (("--shield.margin", "3"), ("--preset", "lidar")):
-        code, _, err = run(capsys, "bench", "--suite", "core", *words, "--out", str(tmp_path))
+    grid = ("bench", "--suite", "core", "--dry-run", "--out", str(tmp_path))
+    for words in (("--shield.arm", "fixed"), ("--preset", "paper")):
+        code, _, err = run(capsys, *grid, *words)
         assert code == 2
         assert "the suite core sets" in err
-        assert "shield.margin" in err
+        assert "shield.arm" in err
 
 
 def test_a_suite_without_the_runs_it_takes_shields_from_is_an_error(

@@ -80,9 +80,10 @@ def check_arming(config: TrainConfig) -> None:
     """Raise SettingError if training ends before the shield is armed."""
     if find_method(config.method).shield != "advice" or config.shield_from:
         return
-    if config.shield.construction_episodes >= config.episodes:
+    shield = config.shield
+    if shield.arm == "fixed" and shield.construction_episodes >= config.episodes:
         raise SettingError(
-            f"episodes: expected more than the {config.shield.construction_episodes} construction "
+            f"episodes: expected more than the {shield.construction_episodes} construction "
             f"episodes, found {config.episodes}: the shield would never guard; give fewer with "
             "--shield.construction-episodes, or more --episodes"
         )
