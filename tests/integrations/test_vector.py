@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from walking import QUICK
+from walking import LOOK_AHEAD, QUICK
 
 import advice
 from advice.integrations.vector import ShieldedVectorEnv, row_of
@@ -17,6 +18,7 @@ from advice.types import BudgetSpentError
 from tiny import Corridor
 
 MODES = list(AutoresetMode)
+NEVER = advice.PRESETS["paper"]  # the shield is never fitted in these few episodes
 
 
 class Diary(Corridor):
@@ -76,16 +78,44 @@ def expected_features(envs: list[Diary]) -> tuple[set[Any], set[Any]]:
     return safe, unsafe
 
 
+def stored_features(arrays: dict[str, Any]) -> tuple[set[Any], set[Any]]:
+    """The safe and the unsafe pairs of a shield's snapshot."""
+    rows, outcomes = arrays["steps.features"].tolist(), arrays["steps.outcomes"]
+    pairs = list(zip(map(tuple, rows), outcomes, strict=True))
+    safe, unsafe = (
+        {row for row, outcome in pairs if outcome == kind}
+        for kind in (advice.Outcome.SAFE, advice.Outcome.UNSAFE)
+    )
+    return safe, unsafe
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_exactly_the_steps_that_happened_are_remembered(mode: AutoresetMode) -> None:
-    env, envs = make(mode, config=advice.ShieldConfig(unsafe_per_episode=1000))
+    env, envs = make(mode, config=dataclasses.replace(NEVER, unsafe_per_episode=1000))
     walk(env, mode, 300)
     env.reset()  # closes the episodes under way
-    stored = env.shield.snapshot()[0]
     safe, unsafe = expected_features(envs)
     assert len(unsafe) > 5
-    assert {tuple(row) for row in stored["store.safe.features"].tolist()} == safe
-    assert {tuple(row) for row in stored["store.unsafe.features"].tolist()} == unsafe
+    assert stored_features(env.shield.snapshot()[0]) == (safe, unsafe)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_step_is_remembered_for_hindsight(mode: AutoresetMode) -> None:
+    """In rows per episode: an episode's steps in order, none of another episode between them."""
+    env, envs = make(mode, config=advice.ShieldConfig(arm="fixed"))
+    walk(env, mode, 100)
+    env.reset()
+    arrays = env.shield.snapshot()[0]
+    ends = np.cumsum(arrays["steps.lengths"])
+    found = [tuple(map(tuple, x.tolist())) for x in np.split(arrays["steps.features"], ends[:-1])]
+    expected = []
+    for inner in envs:
+        for kind, *what in inner.diary:
+            if kind == "reset":
+                expected.append(())
+            else:
+                expected[-1] += ((*what[0].tolist(), *what[1].tolist()),)
+    assert sorted(found) == sorted(episode for episode in expected if episode)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -126,9 +156,10 @@ def test_the_modes_tell_the_shield_the_same_story() -> None:
         assert all(np.array_equal(stories[0][name], other[name]) for name in stories[0])
 
 
-def test_a_vector_of_one_equals_the_plain_wrapper() -> None:
-    vector, _ = make(AutoresetMode.SAME_STEP, count=1, config=QUICK)
-    plain = advice.ShieldedEnv(Corridor(), config=QUICK)
+@pytest.mark.parametrize("config", [QUICK, LOOK_AHEAD], ids=["paper", "look-ahead"])
+def test_a_vector_of_one_equals_the_plain_wrapper(config: advice.ShieldConfig) -> None:
+    vector, _ = make(AutoresetMode.SAME_STEP, count=1, config=config)
+    plain = advice.ShieldedEnv(Corridor(), config=config)
     rng = np.random.default_rng(0)
     vector.reset(seed=0)
     plain.reset(seed=0)
@@ -209,7 +240,7 @@ def test_a_spent_budget_keeps_the_episodes_under_way(crashing: int, monkeypatch:
     monkeypatch.setattr(
         advice.Shield, "save", lambda shield, path: saved.append(shield.snapshot()[0])
     )
-    env, envs = make(AutoresetMode.NEXT_STEP, max_violations=1, save_path="shield")
+    env, envs = make(AutoresetMode.NEXT_STEP, config=NEVER, max_violations=1, save_path="shield")
     env.reset(seed=0)
     actions = np.zeros((2, 2), np.float32)
     actions[crashing, 1] = 1
@@ -217,8 +248,7 @@ def test_a_spent_budget_keeps_the_episodes_under_way(crashing: int, monkeypatch:
         env.step(actions)
     assert len(saved) == 1
     assert env.session.episodes == 2
-    for kind, pairs in zip(("safe", "unsafe"), expected_features(envs), strict=True):
-        assert {tuple(row) for row in saved[0][f"store.{kind}.features"].tolist()} == pairs
+    assert stored_features(saved[0]) == expected_features(envs)
 
 
 def test_it_has_the_wrappers_names(fitted: str, tmp_path: Any) -> None:

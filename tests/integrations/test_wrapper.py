@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def test_the_critic_chooses_among_safe_actions(fitted: str) -> None:
 
 def test_a_shield_that_never_intervenes_changes_nothing() -> None:
     # Of five neighbours one is always safe, since only four unsafe features are known.
-    config = advice.ShieldConfig(k=1, k_rule="fixed", hidden_size=32, max_epochs=2)
+    config = dataclasses.replace(QUICK, k=1, k_rule="fixed", max_epochs=2)
     shield = advice.Shield(Corridor.observation_space, Corridor.action_space, config)
     for number in range(20):
         outcome = advice.Outcome.UNSAFE if number < 4 else advice.Outcome.SAFE
@@ -357,9 +358,7 @@ def test_closing_saves(tmp_path: Any) -> None:
 
 
 def test_info_has_the_penalty(fitted: str) -> None:
-    config = advice.ShieldConfig(
-        construction_episodes=30, hidden_size=32, max_epochs=30, intervention_penalty=0.1
-    )
+    config = dataclasses.replace(QUICK, intervention_penalty=0.1)
     shields = [info["shield"] for info in run(ShieldedEnv(Corridor(), config=config), 60)]
     assert {(s["intervened"], s["penalty"]) for s in shields} == {(True, 0.1), (False, 0.0)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,12 @@ import numpy as np
 
 import advice
 
-QUICK = advice.ShieldConfig(construction_episodes=30, hidden_size=32, max_epochs=30)
+QUICK = dataclasses.replace(
+    advice.PRESETS["paper"], construction_episodes=30, hidden_size=32, max_epochs=30
+)
+LOOK_AHEAD = advice.ShieldConfig(
+    construction_episodes=30, hidden_size=32, fit_steps=200, arm="fixed"
+)
 
 
 def sideways(rng: np.random.Generator) -> Any:

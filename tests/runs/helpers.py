@@ -1,29 +1,31 @@
-"""Small runs for the tests of this room."""
+"""Small runs for the tests of this folder."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from advice.config import AgentConfig, ShieldConfig, TrainConfig
+from advice.config import PRESETS, AgentConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
 from advice.runs.records import RunFolder
 
 SMALL_AGENT = AgentConfig(hidden_size=16, batch_size=16, replay_capacity=300, noise_dt=0.5)
-SMALL_SHIELD = ShieldConfig(construction_episodes=8, hidden_size=16, max_epochs=4)
+SMALL_SHIELD = dataclasses.replace(
+    PRESETS["paper"], construction_episodes=8, hidden_size=16, max_epochs=4
+)
+LOOK_AHEAD = ShieldConfig(construction_episodes=8, hidden_size=16, fit_steps=60, refit_episodes=3)
 
 
 def small(method: str = "advice", episodes: int = 14, **settings: Any) -> TrainConfig:
     return TrainConfig(
-        task="tiny:Corridor",
         method=method,
         episodes=episodes,
         agent=SMALL_AGENT,
-        shield=SMALL_SHIELD,
-        **settings,
+        **{"task": "tiny:Corridor", "shield": SMALL_SHIELD, **settings},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
-from made_shields import ACTIONS, OBSERVATIONS, SMALL, record_random
+from made_shields import ACTIONS, LOOK_AHEAD, OBSERVATIONS, SMALL, record_random
 
 from advice import Shield
 
@@ -13,6 +13,15 @@ from advice import Shield
 @pytest.fixture(scope="session")
 def fitted() -> Shield:
     shield = Shield(OBSERVATIONS, ACTIONS, SMALL, seed=1)
+    record_random(shield, 150)
+    shield.fit()
+    return shield
+
+
+@pytest.fixture(scope="session")
+def looking_ahead() -> Shield:
+    """Fitted by hindsight and look-ahead."""
+    shield = Shield(OBSERVATIONS, ACTIONS, LOOK_AHEAD, seed=1)
     record_random(shield, 150)
     shield.fit()
     return shield

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from gymnasium.spaces import Box
 
-from advice import Outcome, Shield, ShieldConfig
+from advice import PRESETS, Outcome, Shield, ShieldConfig
 
-SMALL = ShieldConfig(hidden_size=32, max_epochs=30, construction_episodes=100)
+SMALL = dataclasses.replace(
+    PRESETS["paper"], hidden_size=32, max_epochs=30, construction_episodes=100
+)
+LOOK_AHEAD = ShieldConfig(hidden_size=32, fit_steps=200, construction_episodes=100, arm="fixed")
 OBSERVATIONS = Box(-1, 1, (4,), np.float32)
 ACTIONS = Box(-1, 1, (2,), np.float32)
 

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
-from advice.config import ShieldConfig
+from advice.config import PRESETS, ShieldConfig
 from advice.shields import autoencoder
 from advice.shields.autoencoder import contrastive_loss, fit_autoencoder
 from advice.shields.encoder import Encoder
 from advice.shields.memory import held_out_mask
 
-SMALL = ShieldConfig(hidden_size=32, max_epochs=20)
+SMALL = dataclasses.replace(PRESETS["paper"], hidden_size=32, max_epochs=20)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def run(count: int = 300, seed: int = 0, progress=None, config: ShieldConfig = S
 
 def test_the_fit_separates_the_classes():
     features, safe, held, (weights, epochs, loss) = run()
-    latent = Encoder(weights).encode(features.astype(np.float64))
+    latent = Encoder(weights, 4).encode(features.astype(np.float64))
     centres = np.stack([latent[safe & ~held].mean(0), latent[~safe & ~held].mean(0)])
     nearer_safe = np.argmin(((latent[held][:, None] - centres) ** 2).sum(2), axis=1) == 0
     assert (nearer_safe == safe[held]).mean() > 0.9
@@ -115,14 +117,14 @@ def test_folding_changes_nothing():
     hidden = np.where(hidden > 0, hidden, 0.3 * hidden)
     hidden = (hidden - mean) / np.sqrt(variance + 1e-3) * p["encoder.scale"] + p["encoder.shift"]
     expected = hidden @ p["w1"].T + p["b1"]
-    folded = Encoder(autoencoder._fold(state, np.zeros(5), np.ones(5)))
+    folded = Encoder(autoencoder._fold(state, np.zeros(5), np.ones(5)), 4)
     np.testing.assert_allclose(folded.encode(features.astype(np.float64)), expected, atol=1e-4)
 
 
 def test_schedule_stops_early_and_lowers_the_rate():
     told = []
-    config = ShieldConfig(
-        hidden_size=8, max_epochs=200, plateau_patience=2, stop_patience=4, l2=0.0
+    config = dataclasses.replace(
+        SMALL, hidden_size=8, max_epochs=200, plateau_patience=2, stop_patience=4, l2=0.0
     )
     _, _, _, (_, epochs, best) = run(40, progress=told.append, config=config)
     assert len(told) == epochs < 200
@@ -164,7 +166,7 @@ def test_dropout_keeps_its_share_and_the_mean():
     x = np.random.default_rng(1).normal(size=(400, 5)).astype(np.float32)
 
     def hidden(dropout: float) -> np.ndarray:
-        config = ShieldConfig(hidden_size=32, dropout=dropout)
+        config = dataclasses.replace(SMALL, dropout=dropout)
         return np.asarray(
             autoencoder._hidden(x, "encoder", 0, params.params, params.norms, noise, config)[0]
         )

@@ -26,6 +26,12 @@ def same(one, two) -> bool:
     )
 
 
+def assert_same_arrays(found, expected) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
 def test_it_tells_safe_from_unsafe_and_replaces_by_something_safe(fitted, queries):
     right = changed = before = after = 0
     for obs, action in zip(*queries, strict=True):
@@ -67,7 +73,7 @@ def test_endorsed_actions_come_back_themselves(fitted):
     obs = np.array([1, 0, 0, 0], np.float32)
     action = np.array([1.0, -0.0], np.float32)
     verdict = fitted.guard(obs, action)
-    assert verdict == (action, False, 5, False, 0, None, None)
+    assert verdict == (action, False, 5, False, 0, None, None, False)
     assert verdict.action is action
     as_list = [1.0, 0.0]
     assert fitted.guard(obs.tolist(), as_list).action is as_list
@@ -154,7 +160,7 @@ def test_fallbacks_when_nothing_is_safe(fitted):
     """Far on the unsafe side no push helps."""
     obs = np.array([-8, 0, 0, 0], np.float32)
     verdict = fitted.guard(obs, ACTION)
-    assert verdict == (ACTION, False, verdict.safe_neighbours, True, 121, None, None)
+    assert verdict == (ACTION, False, verdict.safe_neighbours, True, 121, None, None, False)
     assert verdict.action is ACTION
     cautious = copy(fitted, dataclasses.replace(SMALL, fallback="least-risk"))
     verdict = cautious.guard(obs, ACTION)
@@ -206,11 +212,10 @@ BAD = [
 
 @pytest.mark.parametrize(("obs", "action", "message"), BAD)
 def test_invalid_input_raises_and_leaves_the_shield_unchanged(fitted, obs, action, message):
-    shield = copy(fitted, dataclasses.replace(SMALL, keep_learning=True))
+    shield = copy(fitted)
     before = shield.snapshot()
     for call in (
         lambda: shield.guard(obs, action),
-        lambda: shield.record(obs, action, Outcome.SAFE),
         lambda: shield.explain(obs, action),
         lambda: shield.guard_batch(np.stack([OBS, OBS]) if obs is OBS else [obs], [action]),
     ):
@@ -220,7 +225,17 @@ def test_invalid_input_raises_and_leaves_the_shield_unchanged(fitted, obs, actio
         shield.guard(obs, action)
     after = shield.snapshot()
     assert after[1] == before[1]
-    assert all(np.array_equal(x, before[0][name]) for name, x in after[0].items())
+    assert_same_arrays(after[0], before[0])
+
+
+@pytest.mark.parametrize(("obs", "action", "message"), BAD)
+def test_an_invalid_step_is_not_recorded(looking_ahead, obs, action, message):
+    shield = copy(looking_ahead)
+    before = shield.snapshot()
+    with pytest.raises(ValueError, match=message):
+        shield.record(obs, action, Outcome.INCONCLUSIVE)
+    assert shield.snapshot()[1] == before[1]
+    assert_same_arrays(shield.snapshot()[0], before[0])
 
 
 @pytest.mark.parametrize(
@@ -312,27 +327,11 @@ def test_k_follows_violations_once_armed(fitted):
     assert fixed.k == 4
 
 
-def test_keep_learning_adds_neighbours_without_a_refit(fitted, queries):
-    obs, action = refused(fitted, queries)
-    frozen, learning = copy(fitted), copy(fitted, dataclasses.replace(SMALL, keep_learning=True))
-    for shield in (frozen, learning):
-        for _ in range(5):
-            shield.record(obs, action, Outcome.SAFE)
-    assert same(frozen.guard(obs, action), fitted.guard(obs, action))
-    assert learning.guard(obs, action).safe_neighbours == 5
-    learning.end_episode(False)
-    assert learning.guard(obs, action).safe_neighbours == 5
-    assert len(learning._model.neighbours) == len(fitted._model.neighbours) + 5
-
-
-def test_what_the_full_store_drops_leaves_the_memory():
-    config = dataclasses.replace(SMALL, keep_learning=True, capacity_per_class=30)
-    shield = Shield(OBSERVATIONS, ACTIONS, config)
-    record_random(shield, 60)
-    shield.fit()
-    record_random(shield, 60, seed=1)
-    assert len(shield._model.neighbours) == 60
-    assert sorted(shield._model.serials) == sorted(shield._store.all()[2])
+def test_nothing_is_kept_once_armed_with_the_papers_labels(fitted, queries):
+    shield = copy(fitted)
+    before = shield.snapshot()[0]
+    shield.record(queries[0][0], queries[1][0], Outcome.UNSAFE)
+    assert_same_arrays(shield.snapshot()[0], before)
 
 
 def test_a_fit_that_is_broken_off_leaves_the_shield_as_it_was():
@@ -369,7 +368,10 @@ def test_no_shield_endorses_everything():
         ({"hidden_size": 0}, "hidden_size: expected 1 to inf, found 0"),
         ({"dropout": 1.0}, "dropout: expected 0 to 0.99"),
         ({"margin": "wide"}, "margin: expected float, found 'wide'"),
-        ({"keep_learning": 1}, "keep_learning: expected bool, found 1"),
+        ({"hold": -1}, "hold: expected 0 to inf, found -1"),
+        ({"hold": 1.5}, "hold: expected int, found 1.5"),
+        ({"labels": "guessed"}, "labels: expected one of hindsight, paper"),
+        ({"refit_episodes": True}, "refit_episodes: expected int, found True"),
         ({"l2": float("nan")}, "l2: expected 0"),
     ],
 )

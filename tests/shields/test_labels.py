@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from advice.envs.signals import Signals
-from advice.shields.memory import EpisodeLabels, FeatureStore, label
+from advice.shields.memory import EpisodeLabels, label
 from advice.types import Outcome
 
 
@@ -26,63 +23,58 @@ def test_label_follows_the_rule(first, violation, cost, success, expected):
     assert label(first, Signals(violation, cost, success)) is expected
 
 
-def store(capacity: int = 5) -> FeatureStore:
-    return FeatureStore(1, np.dtype(np.float32), capacity)
+UNSAFE, NOTHING, GOAL = (
+    Signals(False, 0.2, False),
+    Signals(False, 0.0, False),
+    Signals(False, 0, True),
+)
 
 
-def test_store_keeps_both_classes_in_order_of_arrival_and_forgets_the_inconclusive():
-    kept, rng = store(), np.random.default_rng(0)
-    for value, outcome in enumerate((1, 0, 2, 1, 0)):
-        kept.add(np.array([value]), Outcome(outcome), rng)
-        kept.end_episode()
-    features, safe, serials, episodes = kept.all()
-    assert features[:, 0].tolist() == [0, 1, 3, 4]
-    assert safe.tolist() == [True, False, True, False]
-    assert serials.tolist() == [0, 1, 2, 3]
-    assert episodes.tolist() == [0, 1, 3, 4]
+def labelled(labels: str, signals: list[Signals], unsafe_limit: int = 10) -> list[Outcome | None]:
+    episode = EpisodeLabels(labels, unsafe_limit)
+    return [episode.next(each) for each in signals]
 
 
-def test_only_the_first_unsafe_steps_of_an_episode_count():
-    labels, unsafe = EpisodeLabels(3), Signals(False, 0.2, False)
-    outcomes = [labels.next(unsafe) for _ in range(5)]
-    assert outcomes == [Outcome.UNSAFE] * 3 + [Outcome.INCONCLUSIVE] * 2
-    assert labels.next(unsafe._replace(cost=0.0, success=True)) == Outcome.SAFE
-    assert EpisodeLabels(3).next(unsafe._replace(cost=0.0)) == Outcome.SAFE  # the first step
-    assert EpisodeLabels(0).next(unsafe) == Outcome.INCONCLUSIVE
+def test_only_the_first_unsafe_steps_of_an_episode_count_with_the_papers_labels():
+    found = labelled("paper", [UNSAFE] * 5 + [GOAL], 3)
+    assert found == [Outcome.UNSAFE] * 3 + [Outcome.INCONCLUSIVE] * 2 + [Outcome.SAFE]
+    assert labelled("paper", [NOTHING, NOTHING]) == [Outcome.SAFE, Outcome.INCONCLUSIVE]
+    assert labelled("paper", [UNSAFE], 0) == [Outcome.INCONCLUSIVE]
 
 
-def test_features_recorded_without_episodes_are_all_kept():
-    kept, rng = store(capacity=100), np.random.default_rng(0)
-    for value in range(60):
-        kept.add(np.array([value]), Outcome(value % 2), rng)
-    assert kept.count(Outcome.UNSAFE) == kept.count(Outcome.SAFE) == 30
+SAFE_STEP, UNSAFE_STEP, OPEN = Outcome.SAFE, Outcome.UNSAFE, Outcome.INCONCLUSIVE
 
 
-def test_a_full_store_keeps_a_fair_sample():
-    """Each of 40 features survives in a capacity of 5 with probability 1/8."""
-    survivors = np.zeros(40)
-    for seed in range(400):
-        kept, rng = store(), np.random.default_rng(seed)
-        for value in range(40):
-            kept.add(np.array([value]), Outcome.SAFE, rng)
-        survivors[kept.all()[0][:, 0].astype(int)] += 1
-    assert survivors.sum() == 400 * 5
-    assert abs(survivors - 50).max() < 6 * np.sqrt(400 / 8 * 7 / 8)
+@pytest.mark.parametrize(
+    ("signals", "expected"),
+    [
+        # a violation that ends the episode
+        ([NOTHING, NOTHING, Signals(True, 0.2, False)], [OPEN, OPEN, UNSAFE_STEP]),
+        # a cost over three steps: its onset is unsafe, the step that leads out is safe
+        (
+            [NOTHING, UNSAFE, UNSAFE, UNSAFE, NOTHING, NOTHING],
+            [OPEN, UNSAFE_STEP, None, None, SAFE_STEP, OPEN],
+        ),
+        # a cost of one step
+        ([NOTHING, UNSAFE, NOTHING], [OPEN, UNSAFE_STEP, SAFE_STEP]),
+        # several violations in one episode, the last until its end
+        (
+            [UNSAFE, UNSAFE, NOTHING, NOTHING, UNSAFE, NOTHING, UNSAFE, UNSAFE],
+            [UNSAFE_STEP, None, SAFE_STEP, OPEN, UNSAFE_STEP, SAFE_STEP, UNSAFE_STEP, None],
+        ),
+        # nothing happens until the time limit; the first step is not safe by itself
+        ([NOTHING, NOTHING, NOTHING], [OPEN, OPEN, OPEN]),
+        # the goal is safe, but not at the price of a violation
+        ([NOTHING, GOAL], [OPEN, SAFE_STEP]),
+        ([NOTHING, Signals(True, 0.0, True)], [OPEN, UNSAFE_STEP]),
+        # a goal that does not end the episode, while a violation lasts: out of it
+        ([UNSAFE, GOAL, NOTHING], [UNSAFE_STEP, SAFE_STEP, OPEN]),
+    ],
+)
+def test_hindsight_marks_where_violations_begin_and_end(signals, expected):
+    assert labelled("hindsight", signals) == expected
 
 
-@given(st.lists(st.sampled_from(Outcome), max_size=60), st.integers(0, 60))
-def test_a_restored_store_goes_on_alike(outcomes, cut):
-    whole, rng = store(), np.random.default_rng(3)
-    part, part_rng = store(), np.random.default_rng(3)
-    for value, outcome in enumerate(outcomes):
-        if value == cut:
-            fresh = store()
-            fresh.restore(*part.snapshot())
-            part = fresh
-        for one, its_rng in ((whole, rng), (part, part_rng)):
-            one.add(np.array([value]), outcome, its_rng)
-            if value % 7 == 6:
-                one.end_episode()
-    for a, b in zip(whole.all(), part.all(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert whole.snapshot()[1] == part.snapshot()[1]
+def test_hindsight_has_no_limit_of_unsafe_steps():
+    found = labelled("hindsight", [UNSAFE, NOTHING] * 4, unsafe_limit=1)
+    assert found == [UNSAFE_STEP, SAFE_STEP] * 4

@@ -11,10 +11,11 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, record_random
+from made_shields import ACTIONS, LOOK_AHEAD, OBSERVATIONS, SMALL, copy, record_random
 
 from advice import Outcome, Shield
 from advice.files import read_arrays, write_arrays
+from advice.shields.fit import Evidence, FitSummary
 from advice.types import BrokenFileError, SpaceMismatchError
 
 
@@ -22,6 +23,12 @@ from advice.types import BrokenFileError, SpaceMismatchError
 def path(fitted, tmp_path):
     fitted.save(tmp_path / "shield.safetensors")
     return tmp_path / "shield.safetensors"
+
+
+@pytest.fixture(params=["fitted", "looking_ahead"])
+def each(request):
+    """A shield with the paper's labels, and one that looks ahead."""
+    return request.getfixturevalue(request.param)
 
 
 def equal(one: Shield, two: Shield) -> bool:
@@ -33,20 +40,30 @@ def equal(one: Shield, two: Shield) -> bool:
     )
 
 
-def test_a_loaded_shield_is_the_same_shield(fitted, path, queries):
+def test_a_loaded_shield_is_the_same_shield(each, tmp_path, queries):
+    path = tmp_path / "shield"
+    each.save(path)
     loaded = Shield.load(path, OBSERVATIONS, ACTIONS)
-    assert equal(loaded, fitted)
-    assert loaded.config == fitted.config
-    assert loaded.summary == fitted.summary
+    assert equal(loaded, each)
+    assert loaded.config == each.config
+    assert loaded.hold == each.hold
+    assert repr(loaded.summary) == repr(each.summary)  # NaN where nothing was held out
     for obs, action in zip(*queries, strict=True):
-        one, two = fitted.guard(obs, action), loaded.guard(obs, action)
+        one, two = each.guard(obs, action), loaded.guard(obs, action)
         assert one[1:5] == two[1:5]
         np.testing.assert_array_equal(one.action, two.action)
-    assert str(loaded.audit()) == str(fitted.audit())
+    assert str(loaded.audit()) == str(each.audit())
 
 
-def test_an_unfitted_shield_can_be_saved_too(tmp_path):
-    shield = Shield(OBSERVATIONS, Discrete(3), SMALL, seed=5)
+def test_a_summary_with_unknown_values_survives():
+    summary = FitSummary(7, float("nan"), 30, 6, Evidence(0.1, float("nan"), 1 / 3, 0.0), 2, 15)
+    stored = json.loads(json.dumps(summary.to_list(), allow_nan=False))
+    assert repr(FitSummary.from_list(stored)) == repr(summary)
+
+
+@pytest.mark.parametrize("config", [SMALL, LOOK_AHEAD], ids=["paper", "look-ahead"])
+def test_an_unfitted_shield_can_be_saved_too(config, tmp_path):
+    shield = Shield(OBSERVATIONS, Discrete(3), config, seed=5)
     record_random(shield, 10)
     shield.save(tmp_path / "shield")
     loaded = Shield.load(tmp_path / "shield")
@@ -77,10 +94,10 @@ def test_a_shield_serves_another_task_with_the_same_spaces(path):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 40), st.integers(0, 2**32 - 1))
-def test_going_on_from_a_snapshot_is_going_on(fitted, cut, seed):
+def test_going_on_from_a_snapshot_is_going_on(looking_ahead, cut, seed):
     """Record, guard and end episodes, with an interruption anywhere: bit-identical."""
-    config = dataclasses.replace(SMALL, keep_learning=True, capacity_per_class=160)
-    whole, part = copy(fitted, config), copy(fitted, config)
+    config = dataclasses.replace(LOOK_AHEAD, capacity_per_class=160)
+    whole, part = copy(looking_ahead, config), copy(looking_ahead, config)
     rng = np.random.default_rng(seed)
     for step in range(40):
         if step == cut:
@@ -103,10 +120,10 @@ def test_going_on_from_a_snapshot_is_going_on(fitted, cut, seed):
 
 
 def forge(path, change) -> None:
-    """A file with honest digest and dishonest contents."""
-    arrays, document = read_arrays(path, "shield", 1)
+    """A file whose digest fits and whose contents do not."""
+    arrays, document = read_arrays(path, "shield", 2)
     change(arrays, document)
-    write_arrays(path, arrays, document, "shield", 1)
+    write_arrays(path, arrays, document, "shield", 2)
 
 
 FORGERIES = {
@@ -114,12 +131,32 @@ FORGERIES = {
     "encoder of another size": lambda a, d: a.update({"encoder.w1": np.zeros((3, 32))}),
     "weights that are not numbers": lambda a, d: a["encoder.w2"].fill(np.nan),
     "weights beyond measure": lambda a, d: a["encoder.w1"].fill(1e300),
-    "memory without labels": lambda a, d: a.update({"memory.safe": np.zeros(3, bool)}),
-    "memory that is not numbers": lambda a, d: a["memory.latent"].fill(np.nan),
-    "no memory": lambda a, d: a.update({"memory.latent": np.zeros((0, 2))}),
-    "a scalar for a memory": lambda a, d: a.update({"memory.latent": np.zeros(())}),
-    "features of another size": lambda a, d: a.update({"store.safe.features": np.zeros((2, 2))}),
-    "held-out names of another kind": lambda a, d: a.update({"held_out": np.zeros((2, 2))}),
+    "no curves": lambda a, d: a.pop("warp.table"),
+    "curves of other columns": lambda a, d: a["warp.columns"].fill(99),
+    "curves without width": lambda a, d: a["warp.width"].fill(0),
+    "curves that are not numbers": lambda a, d: a["warp.table"].fill(np.nan),
+    "a risk of another size": lambda a, d: a.update({"risk": np.zeros(3)}),
+    "a risk that is not a number": lambda a, d: a["risk"].fill(np.nan),
+    "points without labels": lambda a, d: a.update({"points.safe": np.zeros(3, bool)}),
+    "points with numbers for labels": lambda a, d: a.update(
+        {"points.safe": a["points.safe"].astype(np.int64)}
+    ),
+    "points that are not numbers": lambda a, d: a["points.latent"].fill(np.nan),
+    "no points": lambda a, d: a.update(
+        {name: a[name][:0] for name in a if name.startswith("points.")}
+    ),
+    "a scalar for the points": lambda a, d: a.update({"points.latent": np.zeros(())}),
+    "held-out points of another kind": lambda a, d: a.update({"points.held_out": np.zeros((2, 2))}),
+    "steps of another size": lambda a, d: a.update({"steps.features": np.zeros((2, 2))}),
+    "steps that are not numbers": lambda a, d: a["steps.features"].fill(np.inf),
+    "an outcome that is none": lambda a, d: a["steps.outcomes"].fill(7),
+    "pieces longer than the steps": lambda a, d: a["steps.lengths"].fill(10**6),
+    "pieces without steps": lambda a, d: a["steps.lengths"].fill(0),
+    "fewer keys than pieces": lambda a, d: a.update({"steps.keys": a["steps.keys"][1:]}),
+    "fewer steps seen than stored": lambda a, d: d["memory"].update(seen=1),
+    "a negative count": lambda a, d: d["memory"].update(violations=-1),
+    "no memory": lambda a, d: d.pop("memory"),
+    "a memory without a generator": lambda a, d: d["memory"].pop("rng"),
     "a space without end": lambda a, d: d["observation_space"].update(shape=[2**40]),
     "a space of objects": lambda a, d: d["action_space"].update(dtype="object"),
     "a space of code": lambda a, d: d["action_space"].update(dtype="O4,(3)f8"),
@@ -132,15 +169,17 @@ FORGERIES = {
     "K that is no number": lambda a, d: d.update(k="four"),
     "a generator of nothing": lambda a, d: d.update(rng={"bit_generator": "PCG64"}),
     "another generator": lambda a, d: d["rng"].update(bit_generator="os.system"),
-    "a tree larger than the memory": lambda a, d: d.update(in_tree=10**9),
-    "no store": lambda a, d: d.pop("store"),
+    "no last fit": lambda a, d: d.update(fitted_at=[1]),
+    "no next trial": lambda a, d: d.pop("next_trial"),
     "a summary of nothing": lambda a, d: d.update(summary=[1]),
     "episodes that are no list": lambda a, d: d.update(violations=3),
 }
 
 
 @pytest.mark.parametrize("what", FORGERIES)
-def test_forged_contents_are_refused(path, what):
+def test_forged_contents_are_refused(looking_ahead, tmp_path, what):
+    path = tmp_path / "shield.safetensors"
+    looking_ahead.save(path)
     forge(path, FORGERIES[what])
     with pytest.raises(BrokenFileError, match=r"shield\.safetensors"):
         Shield.load(path)
@@ -179,42 +218,21 @@ def test_guarding_from_a_file_needs_neither_jax_nor_gymnasium(path, fitted):
     assert json.loads(done.stdout) == [verdict.action.tolist(), *verdict[1:5]]
 
 
-def with_power(power: int) -> Shield:
-    """A fitted shield over observations of which all but the third are bounded by 0."""
-    low = np.array([0, 0, -1, 0], np.float32)
-    config = dataclasses.replace(SMALL, observation_power=power)
-    shield = Shield(Box(low, np.ones(4, np.float32)), ACTIONS, config, seed=5)
-    record_random(shield, 10)
-    shield.fit()
-    return shield
+def test_a_restore_that_raises_leaves_the_shield_unchanged(looking_ahead):
+    arrays, document = looking_ahead.snapshot()
+    other = Shield(OBSERVATIONS, ACTIONS, LOOK_AHEAD)
+    record_random(other, 3, seed=4)
+    before = other.snapshot()
+    with pytest.raises(ValueError, match="do not fit the spaces"):
+        other.restore(arrays | {"risk": np.zeros(3)}, document)
+    assert not other.armed
+    after = other.snapshot()
+    assert after[1] == before[1]
+    assert all(np.array_equal(x, before[0][name]) for name, x in after[0].items())
 
 
-def test_the_observation_power_is_saved_with_the_shield(tmp_path):
-    shield = with_power(8)
-    assert shield._model.encoder.power.tolist() == [8, 8, 1, 8, 1, 1]
-    shield.save(tmp_path / "shield")
-    loaded = Shield.load(tmp_path / "shield")
-    assert equal(shield, loaded)
-    other_shield = Shield(shield.observation_space, ACTIONS, SMALL)
-    other_shield.restore(*shield.snapshot())
-    features = np.random.default_rng(0).uniform(-1, 1, (50, 6))
-    for other in (loaded, other_shield):
-        assert other.config.observation_power == 8
-        latents = shield._model.encoder.encode(features)
-        np.testing.assert_array_equal(other._model.encoder.encode(features), latents)
-
-
-def test_a_restore_that_raises_leaves_the_shield_unchanged():
-    arrays, document = with_power(8).snapshot()
-    low = np.array([0, 0, -1, 0], np.float32)
-    other_shield = Shield(Box(low, np.ones(4, np.float32)), ACTIONS, SMALL)
-    with pytest.raises(ValueError, match="held_out"):
-        other_shield.restore(arrays | {"held_out": np.zeros(3)}, document)
-    assert other_shield.config == SMALL
-    assert not other_shield.armed
-
-
-def test_a_power_without_effect_warns():
-    config = dataclasses.replace(SMALL, observation_power=8)
-    with pytest.warns(UserWarning, match="observation_power 8 has no effect here"):
-        Shield(Box(-np.inf, np.inf, (4,), np.float32), ACTIONS, config)
+def test_a_file_of_an_earlier_version_is_refused_by_name(path):
+    arrays, document = read_arrays(path, "shield", 2)
+    write_arrays(path, arrays, document, "shield", 1)
+    with pytest.raises(BrokenFileError, match="version"):
+        Shield.load(path)

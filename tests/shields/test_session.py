@@ -30,9 +30,9 @@ def test_steps_of_several_environments_reach_the_shield_when_their_episode_ends(
     session = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(config=SMALL), num_envs=2)
     step(session, {"cost": 1.0}, env_index=0)
     step(session, {"cost": 0.0}, env_index=1)
-    assert "0 safe, 0 unsafe" in repr(session.shield)
+    assert "0 steps, 0 unsafe" in repr(session.shield)
     session.end_episode(0)
-    assert "0 safe, 1 unsafe" in repr(session.shield)
+    assert "1 steps, 1 unsafe" in repr(session.shield)
 
 
 def test_a_shield_with_the_protocol_alone_works():
@@ -66,20 +66,20 @@ def test_an_unexplained_end_is_inconclusive_and_said_once():
     for _ in range(3):
         step(session, {})
         assert not end(session, {}).success
-    assert "3 safe, 0 unsafe" in repr(session.shield)  # the first steps alone
+    assert "3 steps, 0 unsafe" in repr(session.shield)  # the first steps alone
     (message,) = said
     assert "nothing says whether that was a failure or a success" in message
     assert 'terminal="failure"' in message
 
 
-@pytest.mark.parametrize(("terminal", "counts"), [("failure", (2, 2)), ("success", (4, 0))])
+@pytest.mark.parametrize(("terminal", "counts"), [("failure", (4, 2)), ("success", (4, 0))])
 def test_terminal_labels_the_last_steps(terminal, counts):
     said: list[str] = []
     session = session_of(said, terminal=terminal)
     for _ in range(2):
         step(session, {})
         end(session, {})
-    assert f"{counts[0]} safe, {counts[1]} unsafe" in repr(session.shield)
+    assert f"{counts[0]} steps, {counts[1]} unsafe" in repr(session.shield)
     assert not said
 
 
@@ -88,7 +88,7 @@ def test_a_wrong_value_raises_and_leaves_the_session_unchanged(info):
     session = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(config=SMALL))
     with pytest.raises(ValueError, match="expected a"):
         step(session, info)
-    assert "0 safe, 0 unsafe" in repr(session.shield)
+    assert "0 steps, 0 unsafe" in repr(session.shield)
     step(session, {})
     assert session.end_episode().steps == 1
 
