@@ -61,6 +61,19 @@ def test_going_down_never_raises_k():
     assert update_k(6, 9, [False] * 30, 3, 25, "inclusive-down") == 5
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_k_does_not_fall_while_every_recent_episode_has_a_violation(rule):
+    """mu_d = 1 and sigma_d = 0: mu_r equals the lower threshold, and yet K must not fall."""
+    assert update_k(4, 5, [True] * 40, 3, 25, rule) >= 4
+    cautiousness = Cautiousness(ShieldConfig(k_rule=rule))
+    for _ in range(40):
+        before = cautiousness.k
+        cautiousness.end_episode(True, armed=True)
+        assert cautiousness.k >= before
+    # one quiet episode is enough for the rule to count again: 2/3 < 24/25 - 0.196
+    assert update_k(4, 5, [True] * 24 + [False], 3, 25, "inclusive-down") == 3
+
+
 def test_watching_fills_the_windows_but_leaves_k():
     cautiousness = Cautiousness(ShieldConfig(recent_window=2, distant_window=10))
     for _ in range(9):

@@ -94,6 +94,7 @@ class StepGuard:
         knows ways into danger, not out of it.
         """
         if not shield.armed or self.inside:
+            self.held = None  # it led into the violation
             return Verdict(proposed)
         if self.held:
             verdict = shield.guard(obs, proposed, rate_actions, held=self.held[0])
