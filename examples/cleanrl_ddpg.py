@@ -3,7 +3,7 @@
 python examples/cleanrl_ddpg.py --total-timesteps 200000
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import gymnasium as gym
 import numpy as np
@@ -20,8 +20,8 @@ class Args:
     env_id: str = "advice/RandomisedGoal-v0"  # with actions from -1 to 1
     total_timesteps: int = 200_000
     num_envs: int = 2
-    construction_episodes: int = 500
-    fit_epochs: int = 500
+    construction_episodes: int = 500  # the shield is armed after them at the latest
+    fit_steps: int = 1500
     learning_starts: int = 1000
     seed: int = 0
 
@@ -41,12 +41,12 @@ def main(args: Args) -> None:
     actor_t.load_state_dict(actor.state_dict()), critic_t.load_state_dict(critic.state_dict())
     actor_opt, critic_opt = (torch.optim.Adam(x.parameters(), 1e-3) for x in (actor, critic))
 
-    def rate_actions(obs, actions):  # the critic's opinion, for the shield
+    def rate_actions(obs, actions):  # the critic's ratings, for the shield
         pairs = np.concatenate([np.repeat(obs[None], len(actions), 0), actions], 1)
         return critic(torch.as_tensor(pairs, dtype=torch.float32)).detach().numpy()[:, 0]
 
-    settings = {"construction_episodes": args.construction_episodes, "max_epochs": args.fit_epochs}
-    config = replace(advice.PRESETS["lidar"], intervention_penalty=0, **settings)
+    settings = {"construction_episodes": args.construction_episodes, "fit_steps": args.fit_steps}
+    config = advice.ShieldConfig(**settings)
     envs = ShieldedVectorEnv(envs, config=config, rate_actions=rate_actions, seed=args.seed)
     buffer = np.zeros((args.total_timesteps + args.num_envs, n + m + 2 + n), np.float32)
     obs, _ = envs.reset(seed=args.seed)
@@ -57,7 +57,7 @@ def main(args: Args) -> None:
         led_to = after.copy()
         for i in np.flatnonzero(terminated | truncated):
             led_to[i] = infos["final_obs"][i]  # and not the start of the next episode
-        executed = infos["shield"]["executed"]  # what the environments really received
+        executed = infos["shield"]["executed"]  # what the environments received
         buffer[stored : stored + args.num_envs] = np.c_[obs, executed, rewards, terminated, led_to]
         obs = after
         if stored >= args.learning_starts:
@@ -72,7 +72,7 @@ def main(args: Args) -> None:
             for net, slow in ((actor, actor_t), (critic, critic_t)):
                 for p, q in zip(net.parameters(), slow.parameters(), strict=True):
                     q.data.lerp_(p.data, 0.005)
-    print(f"{envs.watch.episodes} episodes, {envs.watch.violations} violations; {envs.shield}")
+    print(f"{envs.session.episodes} episodes, {envs.violations} violations; {envs.shield}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from advice.shields.shield import Shield
 
 
 class Robot:
-    """Stands in for yours: replace what it senses and where its commands go."""
+    """A placeholder: replace what it senses and where its commands go."""
 
     def __init__(self, shield: Shield, seed: int) -> None:
         self._space, self._rng = shield.observation_space, np.random.default_rng(seed)
@@ -26,7 +26,7 @@ class Robot:
 
 
 def controller(shield: Shield, obs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Stands in for yours: any action of the shield's action space."""
+    """A placeholder that returns any action of the shield's action space."""
     space = shield.action_space
     if space.kind == "discrete":
         return np.int64(rng.integers(space.start, space.start + space.n))
@@ -46,7 +46,7 @@ def main() -> None:
     print(shield)
     robot, rng = Robot(shield, args.seed), np.random.default_rng(args.seed)
     period, cycles = 1 / args.hz, round(args.hz * args.seconds)
-    latencies, late, interventions, helpless = [], 0, 0, 0
+    latencies, late, interventions, no_safe_action = [], 0, 0, 0
     due = time.perf_counter()
     for _ in range(cycles):
         obs = robot.sense()
@@ -56,19 +56,19 @@ def main() -> None:
         latencies.append(1e3 * (time.perf_counter() - began))
         robot.act(verdict.action)
         interventions += verdict.intervened
-        helpless += verdict.no_safe_action
+        no_safe_action += verdict.no_safe_action
         due += period
         spare = due - time.perf_counter()
         if spare > 0:
             time.sleep(spare)
-        else:  # start counting anew instead of hurrying after a missed beat
+        else:  # late: the next period starts now
             late, due = late + 1, time.perf_counter()
     middle, tail = np.quantile(latencies, [0.5, 0.99])
     print(f"{cycles} cycles at {args.hz:g} Hz, {late} late")
     print(
         f"guard latency: median {middle:.3f} ms, 99 % {tail:.3f} ms, worst {max(latencies):.3f} ms"
     )
-    print(f"{interventions} interventions, no safe action found {helpless} times")
+    print(f"{interventions} interventions, no safe action in {no_safe_action} cycles")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Your own loop and your own agent: wrap the environment, learn from what was executed.
+"""Your own loop and your own agent: wrap the environment, learn from proposals too.
 
 python examples/plain_loop.py --episodes 1500
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import tyro
 
@@ -18,20 +18,19 @@ class Args:
     task: str = "randomised-goal"
     episodes: int = 1500
     construction_episodes: int = 500
-    """Unshielded episodes before the shield is fitted."""
+    """The shield is armed after this many episodes at the latest."""
     max_steps: int = 400
     max_violations: int | None = None
     """Stop for good after this many episodes with a violation."""
     save: str = "shield.safetensors"
-    fit_epochs: int = 500
+    fit_steps: int = 1500
+    """Gradient steps of each network of a fit."""
     seed: int = 0
 
 
 def main(args: Args) -> None:
-    config = replace(  # the settings for lidars; advice.ShieldConfig() are the paper's
-        advice.PRESETS["lidar"],
-        construction_episodes=args.construction_episodes,
-        max_epochs=args.fit_epochs,
+    config = advice.ShieldConfig(
+        construction_episodes=args.construction_episodes, fit_steps=args.fit_steps
     )
     env = advice.ShieldedEnv(
         advice.make(args.task, max_episode_steps=args.max_steps),
@@ -50,14 +49,14 @@ def main(args: Args) -> None:
             while not ended:
                 proposed = agent.act(obs)
                 after, reward, terminated, truncated, info = env.step(proposed)
-                executed, penalty = info["shield"]["executed"], info["shield"]["penalty"]
-                agent.observe(Transition(obs, executed, reward, info["cost"], after, terminated))
-                if penalty:  # what was vetoed led nowhere
-                    agent.observe(Transition(obs, proposed, -penalty, 0.0, obs, False))
+                result = reward, info["cost"], after, terminated
+                agent.observe(Transition(obs, info["shield"]["executed"], *result))
+                if info["shield"]["intervened"]:  # the proposal led to the same result
+                    agent.observe(Transition(obs, proposed, *result))
                 agent.learn()
                 obs, ended = after, terminated or truncated
             if episode % 10 == 0 or episode == args.episodes:
-                state = f"armed, K={env.shield.k}" if env.shield.armed else "watching"
+                state = f"armed, K={env.shield.k}" if env.shield.armed else "unarmed"
                 print(
                     f"episode {episode}: {env.violations} violations, "
                     f"{env.interventions} interventions, shield {state}"

@@ -1,9 +1,9 @@
-"""Stable-Baselines3 behind a shield: one line more than without (needs the sb3 extra).
+"""Stable-Baselines3 with a shield: one additional line (needs the sb3 extra).
 
 python examples/sb3_td3.py --timesteps 200000
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import tyro
@@ -19,7 +19,7 @@ from advice.integrations.sb3 import shield
 class Args:
     timesteps: int = 200_000
     construction_episodes: int = 500
-    fit_epochs: int = 500
+    """The shield is armed after this many episodes at the latest."""
     envs: int = 2
     max_violations: int | None = None
     out: str = "td3"
@@ -30,18 +30,14 @@ def main(args: Args) -> None:
     env = make_vec_env("advice/RandomisedGoal-v0", n_envs=args.envs, seed=args.seed)
     noise = NormalActionNoise(np.zeros(2), np.full(2, 0.2))
     model = TD3("MlpPolicy", env, action_noise=noise, verbose=1, seed=args.seed)
-    config = replace(  # the settings for lidars; advice.ShieldConfig() are the paper's
-        advice.PRESETS["lidar"],
-        construction_episodes=args.construction_episodes,
-        max_epochs=args.fit_epochs,
-    )
-    shield(model, config, max_violations=args.max_violations)  # the one line more
+    config = advice.ShieldConfig(construction_episodes=args.construction_episodes)
+    shield(model, config, max_violations=args.max_violations)  # the additional line
     model.learn(args.timesteps)
-    print(f"{model.watch.violations} violations, {model.watch.interventions} interventions")
+    print(f"{model.session.violations} violations, {model.session.interventions} interventions")
     model.save(f"{args.out}.zip")
     model.shield.save(f"{args.out}.safetensors")
 
-    # Later, or elsewhere: both files together give the same pair again.
+    # Later, or on another machine: the two files restore the model and its shield.
     model = shield(TD3.load(f"{args.out}.zip", env=env), shield=f"{args.out}.safetensors")
     print(model.shield)
 

@@ -38,7 +38,7 @@ class Early:
     """Options that decide how the others are read."""
 
     preset: Preset = "default"
-    """Values that the --shield options start from; lidar is better on the built-in tasks."""
+    """Values that the --shield options start from; paper: the paper to the letter."""
     help_all: bool = False
     """List all options, also those of the agents and of the shield's fit."""
 

@@ -17,7 +17,7 @@ def run_example(monkeypatch: Any, name: str, *arguments: str) -> None:
 
 
 def test_cleanrl_style(monkeypatch: Any, capsys: Any) -> None:
-    small = ["--total-timesteps=12000", "--construction-episodes=8", "--fit-epochs=2"]
+    small = ["--total-timesteps=12000", "--construction-episodes=8", "--fit-steps=30"]
     run_example(monkeypatch, "cleanrl_ddpg.py", *small, "--learning-starts=11000")
     assert "Shield(armed" in capsys.readouterr().out
 

@@ -29,7 +29,7 @@ def test_every_example_is_short() -> None:
 
 def test_plain_loop(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     path = tmp_path / "shield.safetensors"
-    small = ["--episodes=32", "--construction-episodes=30", "--max-steps=60", "--fit-epochs=3"]
+    small = ["--episodes=32", "--construction-episodes=30", "--max-steps=60", "--fit-steps=30"]
     run_example("plain_loop.py", *small, f"--save={path}", monkeypatch=monkeypatch)
     assert "episode 32:" in capsys.readouterr().out
     assert advice.Shield.load(path).armed

@@ -55,20 +55,19 @@ class HasSession:
 class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An environment that learns a shield, fits it by itself and then guards every action.
 
-    During the first ``config.construction_episodes`` episodes it only records. Then it fits the
-    shield (during the last step of that episode) and guards from there on; while no unsafe, or no
-    safe, step has been seen it warns once, stays unarmed and tries again after each episode. Each
-    step's ``info["shield"]`` says what was proposed and executed, whether the shield intervened,
-    how many neighbours of the proposal were safe, whether no safe action was found, the penalty
-    that is due (``config.intervention_penalty`` if it intervened, else 0) and whether the shield
-    is armed. The step that spends the violation budget truncates the episode, and the next step or
-    reset raises :class:`advice.types.BudgetSpentError`.
+    At first it only records. When held-out episodes say that the shield tells actions apart, or at
+    the latest after ``config.construction_episodes`` episodes, it is armed (at the end of an
+    episode) and guards from there on; later it is fitted anew on all that was seen. While no unsafe
+    step has been seen it warns once, stays unarmed and tries again after each episode. Each step's
+    ``info["shield"]`` says what was proposed and executed, whether the shield intervened, how many
+    neighbours were safe, whether no safe action was found, the penalty that is due
+    (``config.intervention_penalty`` if it intervened, else 0) and whether the shield is armed. The
+    step that spends the violation budget truncates the episode, and the next step or reset raises
+    :class:`advice.types.BudgetSpentError`.
 
-    Args:
-        env: any environment with Box or Discrete actions; its step may return six values, the
-            third being the cost.
-        shield, config, **options: the fields of
-            :class:`advice.shields.session.SessionOptions`, where each is explained.
+    ``env`` has Box or Discrete actions; its step may return six values, the third being the cost.
+    ``shield``, ``config`` and the other options are the fields of
+    :class:`advice.shields.session.SessionOptions`, where each is explained.
     """
 
     def __init__(

@@ -52,8 +52,8 @@ class SessionOptions:
     nearest to the proposal is executed."""
     outcome: OutcomeRule | None = None
     """``outcome(obs, action, reward, terminated, truncated, info) -> advice.Outcome`` in place of
-    what ``info`` says; ``obs`` is the observation after the step. An inconclusive first step of an
-    episode counts as safe."""
+    what ``info`` says; ``obs`` is the observation after the step. With the paper's labels an
+    inconclusive first step of an episode counts as safe."""
     terminal: Terminal | None = None
     """What a termination means where ``info`` does not say the opposite: "failure" or "success".
     With None an end that nothing explains is inconclusive; the ends of well-known environments
