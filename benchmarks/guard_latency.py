@@ -17,51 +17,63 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from advice import Shield, ShieldConfig
+from advice import PRESETS, Shield, ShieldConfig
 from advice.shields.encoder import SLOPE, Encoder, EncoderWeights
-from advice.shields.model import FittedModel
+from advice.shields.model import FittedModel, Points
+from advice.shields.warp import CELLS, Warp, no_warp
 from advice.threads import restart_with_one_thread
 
 OBSERVATION, ACTION = 32, 2
+PAPER = vars(PRESETS["paper"])
 rng = np.random.default_rng(0)
 
 
-def made_shield(features: int, power: int = 1, **settings: Any) -> Shield:
-    """A shield of paper size over ``features`` points whose latent space splits in two halves."""
+def made_shield(
+    features: int, action: int = ACTION, curves: bool = False, **settings: Any
+) -> Shield:
+    """A shield over ``features`` points whose latent space splits in two halves.
+
+    ``curves``: with a learned curve for every observation dimension and a direction of risk, as a
+    fit with hindsight labels has them.
+    """
     shield = Shield(
         Box(-np.inf, np.inf, (OBSERVATION,), np.float32),
-        Box(-1, 1, (ACTION,), np.float32),
+        Box(-1, 1, (action,), np.float32),
         ShieldConfig(**settings),
     )
-    size, hidden, latent = OBSERVATION + ACTION, shield.config.hidden_size, 2
+    size, hidden, latent = OBSERVATION + action, shield.config.hidden_size, 2
+    warp, risk = no_warp(), None
+    if curves:
+        columns, low = np.arange(OBSERVATION), np.full(OBSERVATION, -3.0)
+        table = np.cumsum(rng.normal(size=(OBSERVATION, CELLS + 1)), axis=1) / 8
+        warp, risk = Warp(columns, low, -2 * low / CELLS, table), np.array([-1.0, 0.0])
+    inputs = size + len(warp.columns)
     weights = EncoderWeights(
         np.zeros(size),
         np.ones(size),
-        rng.normal(size=(size, hidden)) / np.sqrt(size),
+        rng.normal(size=(inputs, hidden)) / np.sqrt(inputs),
         rng.normal(size=hidden),
         rng.normal(size=(hidden, latent)) / np.sqrt(hidden),
         np.zeros(latent),
     )
-    encoder = Encoder(weights, np.array([power] * OBSERVATION + [1] * ACTION))
-    points = np.concatenate(
+    encoder = Encoder(weights, OBSERVATION, warp)
+    blocks = [len(x) for x in np.array_split(np.empty(features), -(-features // 10_000))]
+    latents = np.concatenate(
         [
-            encoder.encode(np.concatenate(situations(count), axis=1, dtype=np.float64))
-            for count in (
-                len(x) for x in np.array_split(np.empty(features), -(-features // 10_000))
-            )
+            encoder.encode(np.concatenate(situations(count, action), axis=1, dtype=np.float64))
+            for count in blocks
         ]
     )
-    safe = points[:, 0] > np.median(points[:, 0])
-    shield._model = FittedModel(
-        encoder, points, safe, np.arange(features), shield.action_space, shield.config
-    )
+    safe = latents[:, 0] > np.median(latents[:, 0])
+    points = Points(latents, safe, np.zeros(features, bool), np.arange(features))
+    shield._model = FittedModel(encoder, points, shield.action_space, shield.config, risk)
     return shield
 
 
-def situations(count: int) -> tuple[np.ndarray, np.ndarray]:
+def situations(count: int, action: int = ACTION) -> tuple[np.ndarray, np.ndarray]:
     """Observations and proposals like those in memory."""
     obs = rng.normal(size=(count, OBSERVATION)).astype(np.float32)
-    return obs, rng.uniform(-1, 1, (count, ACTION)).astype(np.float32)
+    return obs, rng.uniform(-1, 1, (count, action)).astype(np.float32)
 
 
 def cost(
@@ -87,7 +99,7 @@ def sort_out(shield: Shield, count: int) -> tuple[list[Any], list[Any]]:
     endorsed: list[Any] = []
     refused: list[Any] = []
     while min(len(endorsed), len(refused)) < count:
-        for obs, action in zip(*situations(1000), strict=True):
+        for obs, action in zip(*situations(1000, shield.action_space.size), strict=True):
             verdict = shield.guard(obs, action)
             if verdict.intervened:
                 refused.append((obs, action))
@@ -96,9 +108,9 @@ def sort_out(shield: Shield, count: int) -> tuple[list[Any], list[Any]]:
     return endorsed[:count], refused[:count]
 
 
-def critic() -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def critic(action: int = ACTION) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """A 256-256 critic in NumPy, float32."""
-    sizes = (OBSERVATION + ACTION, 256, 256, 1)
+    sizes = (OBSERVATION + action, 256, 256, 1)
     layers = [
         (
             rng.normal(size=(a, b)).astype(np.float32) / np.sqrt(a, dtype=np.float32),
@@ -148,21 +160,36 @@ def main() -> None:
         tail = "" if p99 is None else f"   p99 {p99:10.1f}"
         print(f"{text:<58} {value:10.2f}{tail}", flush=True)
 
-    shield = made_shield(2000)
-    endorsed, refused = sort_out(shield, 500)
-    rate = critic()
-    single = cost(shield.guard, endorsed)
-    say("endorse_us", "endorse, 2,000 features (us)", *single)
-    say("intervene_us", "intervene, 121 candidates, no critic (us)", *cost(shield.guard, refused))
-    rated = [(obs, action, rate) for obs, action in refused]
+    by_name = {
+        "": made_shield(2000, **PAPER),
+        "default_": made_shield(6000, curves=True),
+    }
+    for name, shield in by_name.items():
+        of = "default, 6,000 points" if name else "paper, 2,000 points"
+        endorsed, refused = sort_out(shield, 500)
+        say(f"{name}endorse_us", f"endorse, {of} (us)", *cost(shield.guard, endorsed))
+        say(f"{name}intervene_us", f"intervene, {of} (us)", *cost(shield.guard, refused))
+        rated = [(*situation, critic()) for situation in refused]
+        text = "  with a 256-256 critic in NumPy (us)"
+        say(f"{name}intervene_critic_us", text, *cost(shield.guard, rated))
     say(
-        "intervene_critic_us", "intervene, 256-256 critic in NumPy (us)", *cost(shield.guard, rated)
+        "default_ratio",
+        "  default over paper, endorsing",
+        figures["default_endorse_us"] / figures["endorse_us"],
     )
+    for action in (3, 6, 17):
+        many = made_shield(6000, action, curves=True)
+        refused = sort_out(many, 300)[1]
+        name, text = f"intervene_{action}d_us", f"intervene, default, {action} dimensions (us)"
+        say(name, text, *cost(many.guard, refused))
+        rated = [(*situation, critic(action)) for situation in refused]
+        say(f"intervene_critic_{action}d_us", "  with that critic (us)", *cost(many.guard, rated))
+        ratio = figures[name] / figures["default_intervene_us"]
+        say(f"intervene_{action}d_ratio", "  over two dimensions", ratio)
 
-    bent = made_shield(2000, power=8)
-    passing, _ = sort_out(bent, 500)
-    say("endorse_bent_us", "endorse, observations bent by power 8 (us)", *cost(bent.guard, passing))
-
+    shield = by_name[""]
+    endorsed, refused = sort_out(shield, 500)
+    single = cost(shield.guard, endorsed)
     batch = tuple(np.stack(x) for x in zip(*(endorsed * 3)[:1024], strict=True))
     per_decision = cost(shield.guard_batch, [batch] * 10)[0] / 1024
     say("batch_us", "guard_batch of 1,024 endorsed, per decision (us)", per_decision)
@@ -188,7 +215,7 @@ def main() -> None:
     )
 
     for features in (1000, 100_000, 1_000_000):
-        large = made_shield(features)
+        large = made_shield(features, **PAPER)
         ours = sort_out(large, 300)[0]
         say(
             f"endorse_{features}_us",

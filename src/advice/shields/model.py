@@ -119,7 +119,7 @@ class FittedModel:
             near = self.candidates.near(feature[split:])
             actions = np.concatenate([actions, near])
             share = np.concatenate([share, self.encoder.action_share(self._flat(near))])
-        latents = self.encoder.finish(self.encoder.state_share(feature[:split]) + share)
+        latents = self.encoder.finish(share, self.encoder.state_share(feature[:split]))
         return Considered(actions, latents, self.votes(latents))
 
     def distances(self, actions: Array, feature: Floats) -> Floats:
