@@ -103,14 +103,14 @@ class ShieldConfig(AutoencoderConfig):
     """hindsight: every step is labelled by what followed it; paper: Eq. 2, first steps and goals
     are safe, violations unsafe, the rest is not used."""
     refit_episodes: int = 50
-    """Fit anew on all that was seen after this many episodes, and a tenth more steps; 0: never."""
+    """Fit anew on all that was seen after this many episodes and 15 % more steps; 0: never."""
     hold: int | None = None
     """A replacement is executed again, up to this many steps in all, while it stays safe; not
     given: the slower observations change, the longer, up to 15."""
     learn_from: LearnFrom = "both"
     """What the agent learns from an intervention: the executed action, the proposed one with what
     really happened, or both. ``intervention_penalty`` comes on top."""
-    fit_steps: int = 1500
+    fit_steps: int = 3000
     """Gradient steps of each network of a hindsight fit."""
     k: int = 4
     """Safe neighbours (K) an action needs at first."""

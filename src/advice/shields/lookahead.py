@@ -31,7 +31,7 @@ _PAIRS = 64
 FAR = 1 << 30
 LAST = 3
 """At most this many steps before a violation set the threshold of what is refused."""
-_RATE = 1e-3
+_RATE = 3e-3
 
 
 class Targets(NamedTuple):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _KIND, _VERSION = "shield", 2
 FIRST_TRIAL = 25
 """Violations after which arming early is tried first."""
-REFIT_GROWTH = 1.1
+REFIT_GROWTH = 1.15
 """A refit also waits until that many times as many steps as at the last fit are recorded."""
 
 
