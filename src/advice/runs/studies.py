@@ -16,6 +16,15 @@ from advice.types import AdviceError, suggest
 FOUR_TASKS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
 SIX_METHODS = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice")
 WITH_SHIELD = ("advice", "tabular", "csc")
+FOREIGN_TASKS = (
+    "LunarLanderContinuous-v3",
+    "BipedalWalker-v3",
+    "Walker2d-v5",
+    "InvertedDoublePendulum-v5",
+    "Ant-v5",
+    "racetrack-v0",
+)
+"""Environments of Gymnasium and highway-env (extra ``foreign``)."""
 
 
 def preset_settings(name: str) -> dict[str, Any]:
@@ -141,6 +150,21 @@ _ROWS = (
         },
         label="E = 250, patience 200",
     ),
+    Study(
+        "foreign",
+        FOREIGN_TASKS,
+        ("sac", "sac+advice"),
+        # one agent for all: SAC with the usual step sizes and discount
+        {
+            "episodes": 500,
+            "agent.gamma": 0.99,
+            "agent.actor_learning_rate": 3e-4,
+            "agent.critic_learning_rate": 3e-4,
+            "agent.sac.temperature_learning_rate": 3e-4,
+            "agent.batch_size": 128,
+        },
+        method_settings={},
+    ),
     Study("defaults", methods=("ddpg-lag",), method_settings={}, section="own", label="defaults"),
     Study(
         "smoke",
@@ -149,7 +173,7 @@ _ROWS = (
             "episodes": 6,
             "env.max_episode_steps": 30,
             "shield.construction_episodes": 3,
-            "shield.max_epochs": 5,
+            "shield.fit_steps": 50,
         },
     ),
 )
@@ -166,9 +190,11 @@ SUITES: dict[str, tuple[Study, ...]] = {
     "k-sweep": (*_K_SWEEP, _ADVICE),
     "activation-sweep": (*_ACTIVATION, _ADVICE),
     "windows": (*_WINDOWS, _ADVICE),
+    "early": (STUDIES["early"],),
+    "foreign": (STUDIES["foreign"],),
     "paper": (
         *(STUDIES["core"], STUDIES["constrained"], STUDIES["paper-settings"]),
-        *(STUDIES["transfer"], STUDIES["long-episodes"]),
+        *(STUDIES["transfer"], STUDIES["long-episodes"], STUDIES["early"]),
         *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
     ),
 }

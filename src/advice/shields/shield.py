@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from advice.shields.explain import Explanation
 
 _KIND, _VERSION = "shield", 2
-FIRST_TRIAL = 25
+FIRST_TRIAL = 50
 """Violations after which arming early is tried first."""
 REFIT_GROWTH = 1.15
 """A refit also waits until that many times as many steps as at the last fit are recorded."""
