@@ -1,4 +1,4 @@
-"""Tiny Gymnasium worlds in which learning, crashing and shielding take seconds."""
+"""Small Gymnasium environments in which learning and shielding take seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 
 
 class Target(gym.Env[Any, Any]):
-    """Stand where the observation says: reward -(action - target)^2, episodes of ten steps."""
+    """Act as the observation says: reward -(action - target)^2, episodes of ten steps."""
 
     observation_space = Box(-1, 1, (1,), np.float32)
     action_space = Box(-1, 1, (1,), np.float32)
@@ -31,7 +31,7 @@ class Target(gym.Env[Any, Any]):
 
 
 class Corridor(gym.Env[Any, Any]):
-    """Walk right to the goal at 1; sideways lie cliffs at |y| > 0.5. Observation: (x, y)."""
+    """Walk right to the goal at x = 1; |y| > 0.5 is a violation. Observation: (x, y)."""
 
     observation_space = Box(-2, 2, (2,), np.float32)
     action_space = Box(-1, 1, (2,), np.float32)
@@ -55,21 +55,21 @@ class Corridor(gym.Env[Any, Any]):
 
 
 class BrokenReward(Corridor):
-    """A corridor whose reward turns into NaN after a hundred steps of its life."""
+    """A corridor whose reward is NaN from its hundredth step on."""
 
     def __init__(self) -> None:
-        self._life = 0
+        self._total_steps = 0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._life += 1
+        self._total_steps += 1
         obs, reward, terminated, truncated, info = super().step(action)
-        return obs, reward if self._life < 100 else float("nan"), terminated, truncated, info
+        return obs, reward if self._total_steps < 100 else float("nan"), terminated, truncated, info
 
 
 class Speeding(gym.Env[Any, Any]):
     """A speed of 0.4 pays best, but each step beyond the observed speed limit costs 0.2.
 
-    The road is slippery, so that the expected cost rises smoothly with the action.
+    The speed is the action plus noise, so that the expected cost rises smoothly with the action.
     """
 
     observation_space = Box(-1, 1, (1,), np.float32)
