@@ -44,6 +44,7 @@ def test_each_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) ->
 
 COMMON = ("--task", "--shield.construction-episodes", "--env.max-episode-steps", "--shield-from")
 RARE = ("--agent.batch-size", "--agent.csc.draws", "--shield.margin", "--tabular.within")
+RARE += ("--shield.fit-steps", "--shield.candidate-budget")
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -98,7 +99,10 @@ def test_help_needs_no_heavy_import() -> None:
         (("train", "--task", "randomised-button", "--env.options", "buttons", "0"), "one button"),
         (("train", "--agent.gamma", "3"), "gamma: expected 0 to 1, found 3.0"),
         (("train", "--preset", "radar"), "invalid choice 'radar'"),
-        (("train", "--episodes", "1000", "--shield.arm", "fixed"), "expected more than the 1000 construction episodes"),
+        (
+            ("train", "--episodes", "1000", "--shield.arm", "fixed"),
+            "more than the 1000 construction",
+        ),
         (("train", "--env.terminal", "crash"), "invalid choice 'crash'"),
         (("eval", "nowhere", "--episodes", "0"), "episodes: expected 1 or more, found 0"),
         (("bench", "--seeds", "0"), "seeds: expected 1 or more, found 0"),
@@ -127,20 +131,21 @@ def test_unknown_option_suggests_the_nearest(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("words", "margin", "power"),
+    ("words", "margin", "labels"),
     [
-        ((), 1.0, 1),
-        (("--preset", "lidar"), 5.0, 8),
-        (("--preset=lidar", "--shield.margin", "3"), 3.0, 8),
-        (("--shield.margin", "3", "--preset", "paper"), 3.0, 1),
+        ((), 3.0, "hindsight"),
+        (("--preset", "paper"), 1.0, "paper"),
+        (("--preset=paper", "--shield.margin", "2"), 2.0, "paper"),
+        (("--shield.margin", "2", "--preset", "default"), 2.0, "hindsight"),
+        (("--preset", "paper", "--shield.labels", "hindsight"), 1.0, "hindsight"),
     ],
 )
 def test_a_preset_gives_the_values_of_options_not_set(
-    words: tuple[str, ...], margin: float, power: int
+    words: tuple[str, ...], margin: float, labels: str
 ) -> None:
     call = parse("train", words)
     shield = call.keywords["config"].shield  # type: ignore[attr-defined]
-    assert (shield.margin, shield.observation_power) == (margin, power)
+    assert (shield.margin, shield.labels) == (margin, labels)
 
 
 def test_every_preset_is_a_choice() -> None:
@@ -240,7 +245,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("cli") / "grid"
     words = """bench --tasks randomised-goal --methods ddpg advice --seeds 1 --episodes 24
         --env.max-episode-steps 80 --env.options cubes 14 --shield.max-epochs 5
-        --shield.construction-episodes 12 --shield.hidden-size 16
+        --shield.construction-episodes 12 --shield.hidden-size 16 --shield.fit-steps 50
         --agent.hidden-size 16 --agent.noise-dt 0.5"""
     with pytest.raises(SystemExit) as end:
         main((*words.split(), "--out", str(out)))

@@ -27,7 +27,11 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "tasks": commands.tasks,
     "methods": commands.methods,
 }
-RARELY_USED = frozenset(("agent", "tabular", *AutoencoderConfig.__dataclass_fields__))
+_RARE_OF_SHIELD = """fit_steps recent_window distant_window candidates_per_dimension
+    candidate_budget capacity_per_class unsafe_per_episode"""
+RARELY_USED = frozenset(
+    ("agent", "tabular", *AutoencoderConfig.__dataclass_fields__, *_RARE_OF_SHIELD.split())
+)
 """Settings that --help leaves out and --help-all shows; they are options all the same."""
 OF_A_GRID = frozenset(("task", "method"))
 """Settings that are no options of `advice bench`, which has --tasks and --methods."""

@@ -11,10 +11,10 @@ from advice.config import EnvConfig, ShieldConfig, TrainConfig
 from advice.envs.signals import read_signals
 from advice.runs.loop import episode_seed, make_environment
 from advice.runs.records import RecordWriter, RunFolder
-from advice.shields.memory import label
+from advice.shields.memory import EpisodeLabels
 from advice.types import EpisodeRecord, Verdict
 
-SHIELD = ShieldConfig(construction_episodes=12, hidden_size=16, max_epochs=8)
+SHIELD = ShieldConfig(construction_episodes=12, hidden_size=16, fit_steps=100, fallback="proposed")
 
 
 def drive(
@@ -38,6 +38,7 @@ def drive(
     total = 0
     for number in range(1, episodes + 1):
         obs, _ = env.reset(seed=episode_seed(config.seed, number))
+        labels = EpisodeLabels(shield.labels, shield.unsafe_per_episode)
         drift = generator.uniform(0.6, 1.0, 2)
         steps = interventions = no_safe = 0
         earned = cost = 0.0
@@ -50,8 +51,8 @@ def drive(
                 verdict = guard.guard(obs, proposed)
             seen, reward, terminated, truncated, info = env.step(verdict.action)
             signals = read_signals(info, terminated)
-            outcome = label(steps == 0, signals)
-            guard.record(obs, verdict.action, outcome)
+            if (outcome := labels.next(signals)) is not None:
+                guard.record(obs, verdict.action, outcome)
             writer.step(np.asarray(verdict.action), proposed)
             obs, ended = seen, terminated or truncated
             steps += 1

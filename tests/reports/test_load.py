@@ -331,6 +331,5 @@ def test_every_run_of_a_suite_has_its_place(tmp_path: Path, suite: str) -> None:
     }
     assert sections == of_suite.get(suite, set())
     for task in found.tasks:
-        fallback = "proposed" if task.task.startswith("constrained") else "least-risk"
-        expected = dataclasses.replace(PRESETS["lidar"], fallback=fallback)
+        expected = dataclasses.replace(PRESETS["default"], arm="fixed")  # after E, as in the paper
         assert all(run.config.shield == expected for run in task.methods.get("advice", []))

@@ -33,7 +33,9 @@ def shield(
     """Put a shield between an SB3 model and its environments; returns the same model.
 
     DDPG, TD3, SAC and DQN: the critic rates the candidates, the replay buffer holds the executed
-    actions and, with ``config.intervention_penalty``, the replaced ones too. PPO and A2C: the safe
+    actions, the replaced ones with what really happened (see ``config.learn_from``; not in a buffer
+    whose rows depend on each other) and, with ``config.intervention_penalty``, the replaced ones
+    with their penalty. PPO and A2C: the safe
     action nearest to the proposal is executed; where the shield intervened the rollout holds the
     executed action with its own log-probability, or the proposal if ``on_policy_learns`` says so.
 
@@ -121,7 +123,7 @@ class ShieldedModel(BaseAlgorithm):
         infos: list[dict[str, Any]],
     ) -> None:  # fmt: skip
         """Off-policy: store what ``config.learn_from`` says, then proposals with their penalty."""
-        executed, learn_from = buffer_action.copy(), self.session.config.learn_from
+        executed, learn_from = buffer_action.copy(), self.session.learn_from
         replaced = np.array([info["shield"]["intervened"] for info in infos])
         for i in np.flatnonzero(replaced):
             executed[i] = _to_buffer(self, infos[i]["shield"]["executed"])

@@ -85,8 +85,8 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
             "Latent space",
             f"Features the shield remembers ({_name(run)}). Blue ground: at least {k} of the "
             f"{k_max} nearest are safe, so an action there is endorsed; red ground: refused.",
-            arrays["memory.latent"],
-            arrays["memory.safe"],
+            arrays["points.latent"],
+            arrays["points.safe"],
             k,
             k_max,
         )

@@ -49,7 +49,9 @@ class EncoderWeights(NamedTuple):
 
 def scaled(features: Floats, offset: Floats, scale: Floats) -> Floats:
     """``(f - offset) / scale``, clipped to +-LIMIT."""
-    return _clip((features - offset) / scale)
+    values = (features - offset) / scale
+    np.maximum(values, -LIMIT, out=values)
+    return np.minimum(values, LIMIT, out=values)
 
 
 def _clip(values: Floats) -> Floats:

@@ -172,6 +172,11 @@ class ShieldSession:
         return float(getattr(self.shield, "intervention_penalty", default))
 
     @property
+    def learn_from(self) -> str:
+        """Which action of an intervention the agent learns from."""
+        return str(getattr(self.shield, "learn_from", self.config.learn_from))
+
+    @property
     def budget_spent(self) -> bool:
         """True once ``max_violations`` episodes have had a violation."""
         limit = self.options.max_violations
@@ -229,10 +234,9 @@ class ShieldSession:
 
     def learnt_actions(self, verdict: Verdict, proposed: Any) -> list[Any]:
         """The actions to learn from with what really happened, by ``config.learn_from``."""
-        from_shield = getattr(self.shield, "learn_from", self.config.learn_from)
-        if not verdict.intervened or from_shield == "executed":
+        if not verdict.intervened or self.learn_from == "executed":
             return [verdict.action]
-        return [proposed] if from_shield == "proposed" else [verdict.action, proposed]
+        return [proposed] if self.learn_from == "proposed" else [verdict.action, proposed]
 
     def describe(self, verdict: Verdict, proposed: Any) -> dict[str, Any]:
         """``info["shield"]`` of a step, with copies of the actions."""
