@@ -168,9 +168,12 @@ def _fit_look_ahead(
     inputs = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
     states = np.delete(inputs, np.s_[split : space.size], axis=1)
     danger = lookahead.fit_danger(states, steps, fitted, near, config.fit_steps, rng)
+    foreseen = lookahead.is_foreseen(danger, until, near, held_out)
+    if not foreseen:  # only what a step itself does is learnt
+        near, ahead, danger = 1, 0, np.zeros(len(raw))
     target = lookahead.targets(steps, danger, near, ahead)
     value, usable = target.value, target.known & fitted
-    close = (danger > NEAR_DANGER) | (value > 0.3)
+    close = (danger > NEAR_DANGER) | (value > 0.3) | (not foreseen)
     some = np.flatnonzero(usable)
     pools = (usable & (value > 0.5), usable & (value <= 0.5) & close)
     rows = tuple(np.flatnonzero(pool) if pool.any() else some for pool in pools)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from advice.config import ShieldConfig
 from advice.shields.encoder import SLOPE, Floats
@@ -165,6 +166,21 @@ def fit_danger(
     data = _padded(inputs), _padded(until <= near)
     layers = jax.tree.map(np.asarray, _descend(_danger_loss, layers, data, rows, 1e-2))
     return sigmoid(_forward_numpy(layers, inputs)[:, 0])
+
+
+def is_foreseen(
+    danger: Floats, until: NDArray[np.int64], near: int, rows: NDArray[np.bool_]
+) -> bool:
+    """Whether a state's danger tells that a violation is near, judged by some of the rows.
+
+    True if a state at most ``near`` steps before a violation has more danger than another state
+    in at least 65 % of the pairs. Else the action of the step itself decides.
+    """
+    rows = rows if rows.any() else np.ones(len(rows), bool)
+    ranks, positive = rankdata(danger[rows]), until[rows] <= near
+    count, others = int(positive.sum()), int((~positive).sum())
+    above = ranks[positive].sum() - count * (count + 1) / 2
+    return bool(above >= 0.65 * count * others) and min(count, others) > 0
 
 
 def sigmoid(x: Floats) -> Floats:
