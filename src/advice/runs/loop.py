@@ -183,7 +183,9 @@ class _Run:
         """Open the records at the counters' place, and close them whatever happens."""
         counters, actions = self.counters, self.env.action_space
         self.records = RecordWriter(self.folder, actions, counters.episode, counters.total_steps)
-        self.events = EventWriter(self.folder.path, self.folder.read_episodes())
+        before = self.folder.read_episodes()
+        self.events = EventWriter(self.folder.path, before)
+        self.session.usual_cost.extend(x.cost for x in before if x.violation and x.k == 0)
         try:
             yield
         finally:
@@ -286,7 +288,8 @@ class _Run:
 
     def fit_if_due(self, save_first: bool = True) -> bool:
         """Fit the shield if it is due; True if it is now armed and exported."""
-        if save_first and self.shield.wants_fit and not self.session.one_class:
+        due = self.shield.wants_fit and not self.session.one_class
+        if save_first and due and not self.finished:  # a finished run would not fit when resumed
             self.save()  # a fit takes long, and a stop during it must not lose episodes
         if not self.session.fit_if_due(self.listener.fitting):
             return False

@@ -160,7 +160,7 @@ class ShieldSession:
         self.episodes = self.violations = self.interventions = 0
         self.rules = rules or SignalRules(options.terminal)
         self.violation_source = ""  # what reports violations, as far as seen
-        self._usual_cost: deque[float] = deque(maxlen=1000)
+        self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unarmed
         self.one_class = False  # a fit was not possible, which has been said
         self._unexplained = False  # an end was not explained, which has been said
         self._episodes = [self._new_episode() for _ in range(num_envs)]
@@ -351,8 +351,8 @@ class ShieldSession:
         Where a violation ends the episode every violation costs the same.
         """
         if not self.shield.armed and episode.violated:
-            self._usual_cost.append(episode.cost)
-        usual = sum(self._usual_cost) / max(1, len(self._usual_cost))
+            self.usual_cost.append(episode.cost)
+        usual = sum(self.usual_cost) / max(1, len(self.usual_cost))
         return episode.violated and episode.cost >= usual * (1 - 1e-9)
 
     def _begin_step(self, env_index: int, seen: Array, verdict: Verdict) -> None:
