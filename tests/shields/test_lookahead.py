@@ -312,7 +312,8 @@ def test_arm_fixed_waits_for_the_construction_episodes(evidence):
     assert shield.wants_fit
 
 
-def test_a_refit_needs_enough_episodes_and_a_tenth_more_steps(evidence):
+def test_a_refit_needs_enough_episodes_and_enough_more_steps(evidence, monkeypatch):
+    monkeypatch.setattr(shields, "REFIT_GROWTH", 1.1)
     shield = early(refit_episodes=4)
     record_violations(shield, 50, steps=2)
     shield.fit()
