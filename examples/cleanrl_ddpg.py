@@ -21,7 +21,7 @@ class Args:
     total_timesteps: int = 200_000
     num_envs: int = 2
     construction_episodes: int = 500  # the shield is armed after them at the latest
-    fit_steps: int = 1500
+    fit_steps: int = 3000
     learning_starts: int = 1000
     seed: int = 0
 

@@ -23,7 +23,7 @@ class Args:
     max_violations: int | None = None
     """Stop for good after this many episodes with a violation."""
     save: str = "shield.safetensors"
-    fit_steps: int = 1500
+    fit_steps: int = 3000
     """Gradient steps of each network of a fit."""
     seed: int = 0
 
