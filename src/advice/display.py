@@ -89,7 +89,8 @@ class TrainingDisplay(Listener):
             f"return {sum(r.episode_return for r in recent) / len(recent):+.2f}  "
             f"last {len(recent)}: {sum(r.violation for r in recent)} violations, "
             f"{sum(r.success for r in recent)} successes, "
-            f"{sum(r.interventions for r in recent)} interventions  "
+            f"{sum(r.interventions for r in recent)} interventions "
+            f"({sum(r.no_safe_action for r in recent)} steps without a safe action)  "
             f"K {record.k or '-'}  {sum(r.steps for r in recent) / max(spent, 1e-9):.0f} steps/s"
         )
 

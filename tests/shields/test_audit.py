@@ -5,13 +5,18 @@ import math
 
 import numpy as np
 import pytest
+from made_shields import ACTIONS, OBSERVATIONS
 
-from advice.shields.audit import (
-    audit,
+from advice import ShieldConfig
+from advice.shields.audit import Audit, audit, wilson
+from advice.shields.fit import DangerBin, Evidence, FitSummary, _nearness
+from advice.shields.model import Points
+from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.theorems import (
     binned_entropy,
     continuous_entropy,
     pooled_spread,
-    wilson,
+    why_no_bound,
 )
 
 
@@ -92,29 +97,150 @@ def test_the_audit_of_a_shield_uses_held_out_episodes_only(fitted):
     json.dumps(found.to_dict())
 
 
-def test_an_explanation_says_what_guard_does(fitted, queries, tmp_path):
-    obs, action = next(
-        (o, a) for o, a in zip(*queries, strict=True) if fitted.guard(o, a).intervened
-    )
-    explained = fitted.explain(obs, action, lambda o, a: a[:, 1])
-    verdict = fitted.guard(obs, action, lambda o, a: a[:, 1], details=True)
-    np.testing.assert_array_equal(explained.verdict.action, verdict.action)
-    np.testing.assert_array_equal(explained.verdict.neighbours, verdict.neighbours)
-    assert explained.neighbour_safe.sum() == verdict.safe_neighbours
-    assert len(explained.candidates) == len(explained.candidate_ratings) == 121
-    table = str(explained).splitlines()
-    assert table[0].endswith("replaced")
-    good = int((explained.candidate_safe_neighbours >= fitted.k).sum())
-    assert f"{good} of 121 candidates are safe" in str(explained)
-    best = next(line for line in table if line.startswith("*"))
-    assert np.array2string(verdict.action, precision=3, separator=", ") in best
-    figure = explained.plot(tmp_path / "why.png")
-    assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
-    assert [axes.get_title() for axes in figure.axes[:2]] == ["Candidate actions", "Latent space"]
+def gaussian(rng, centre, count=400):
+    return rng.normal(size=(count, 2)) + centre
 
 
-def test_explanations_of_discrete_and_hopeless_situations(fitted, fitted_discrete, tmp_path):
-    fitted_discrete.explain(np.zeros(4), 1).plot(tmp_path / "discrete.png")
-    hopeless = fitted.explain(np.array([-8.0, 0, 0, 0]), np.zeros(2))
-    assert "no candidate is safe, executed after all" in str(hopeless)
-    assert "0 of 121 candidates are safe" in str(hopeless)
+def test_the_bound_needs_separate_classes_with_gaussian_noise():
+    rng = np.random.default_rng(0)
+    safe, unsafe = gaussian(rng, 0.0), gaussian(rng, 8.0)
+    assert why_no_bound(safe, unsafe) == ""
+    assert "overlap" in why_no_bound(safe, gaussian(rng, 1.0))
+    skewed = rng.exponential(size=(400, 2))
+    assert "not Gaussian" in why_no_bound(skewed, skewed[::-1] + 20)
+    two_lumps = np.concatenate([gaussian(rng, 0.0), gaussian(rng, 12.0)])
+    assert "not Gaussian" in why_no_bound(two_lumps, two_lumps + 60)
+    assert "fewer than 30" in why_no_bound(safe[:29], unsafe)
+    assert "constant" in why_no_bound(np.ones((40, 2)), np.zeros((40, 2)))
+
+
+def test_the_bound_is_printed_only_where_its_assumptions_hold():
+    rng = np.random.default_rng(1)
+    safe = np.arange(800) < 400
+    held = np.arange(800) % 2 == 0
+    for apart, given in ((8.0, True), (0.5, False)):
+        latent = np.concatenate([gaussian(rng, 0.0), gaussian(rng, apart)])
+        found = audit(latent, safe, np.arange(800), held, 4, 5)
+        assert (found.no_bound == "") == given
+        assert ("bound exp(-gamma^2" in str(found)) == given
+        assert ("bound exp(-H" in str(found)) == given
+        assert ("bounds are not given: the classes overlap" in str(found)) != given
+
+
+def made_summary(matters: float, bins: tuple[DangerBin, ...] = ()) -> FitSummary:
+    return FitSummary(10, 0.1, 100, 20, Evidence(0.9, 0.8, matters, 0.25), 3, 1, bins)
+
+
+def separated(k: int = 4, **options) -> Audit:
+    rng = np.random.default_rng(1)
+    latent = np.concatenate([gaussian(rng, 0.0), gaussian(rng, 8.0)])
+    held = np.arange(800) % 2 == 0
+    return audit(latent, np.arange(800) < 400, np.arange(800), held, k, 5, **options)
+
+
+def test_no_warning_without_a_reason():
+    assert separated(summary=made_summary(0.2)).warnings == []
+
+
+def test_the_audit_warns_of_a_verdict_that_does_not_depend_on_the_action():
+    found = separated(summary=made_summary(0.19))
+    assert found.balanced_accuracy > 0.99
+    assert len(found.warnings) == 1
+    assert "depends on the action in 19% of the states only" in found.warnings[0]
+    assert found.warnings[0][:-1] in found.line
+
+
+def test_the_audit_warns_of_the_papers_safe_examples():
+    found = separated(summary=made_summary(0.5), labels="paper")
+    assert ["first steps and goals only" in x for x in found.warnings] == [True]
+
+
+def test_the_audit_warns_of_low_accuracy():
+    rng = np.random.default_rng(0)
+    points, safe = rng.normal(size=(800, 2)), np.arange(800) < 400
+    found = audit(points, safe, np.arange(800), np.arange(800) % 2 == 0, 3, 5)
+    assert found.balanced_accuracy < 0.7
+    assert any("balanced accuracy on held-out episodes is 0." in x for x in found.warnings)
+
+
+def test_refusals_by_nearness_to_danger_are_printed_and_summed_up_near_danger():
+    bins = (DangerBin(0.0, 0.05, 1000, 10, 0, 0), DangerBin(0.05, 1.0, 80, 20, 40, 30))
+    found = separated(summary=made_summary(0.5, bins))
+    assert (found.survived_refused.count, found.survived_refused.total) == (20, 80)
+    assert "25% of the steps that survived there are refused" in found.line
+    rows = [line.split() for line in str(found).splitlines() if " to " in line and "%" in line]
+    assert ["0%", "to", "5%", "1000", "1%", "0", "-"] in rows
+    assert ["5%", "to", "100%", "80", "25%", "40", "75%"] in rows
+    assert json.loads(json.dumps(found.to_dict()))["nearness"][1]["survived_refused"] == 20
+
+
+def test_nearness_counts_held_out_steps_by_hand():
+    """Fitted points: safe around 0, unsafe around 10. Of the held-out steps, a survivor lies among
+    the unsafe ones and a step that led to a violation among the safe ones."""
+    fitted = np.repeat([[0.0, 0.0], [10.0, 0.0]], 6, axis=0) + np.arange(12)[:, None] * 0.01
+    tested = np.array([[0.1, 0.0], [9.9, 0.0], [9.8, 0.0], [0.2, 0.0], [0.3, 0.0]])
+    latent = np.concatenate([fitted, tested])
+    held = np.arange(17) >= 12
+    voters = Points(latent, np.append(np.arange(12) < 6, [True] * 5), held, np.arange(17))
+    danger = np.append(np.zeros(12), [0.01, 0.5, 1.0, 0.5, 0.9])
+    led = np.arange(17) >= 14
+    led[16] = False
+    survived = ~led
+    survived[16] = False  # cut off: unknown
+    found = _nearness(voters, latent, held, danger, survived, led, ShieldConfig())
+    assert [tuple(x)[2:] for x in found] == [
+        (1, 0, 0, 0),
+        (0, 0, 0, 0),
+        (1, 1, 1, 0),
+        (0, 0, 1, 1),
+    ]
+    assert [x.low for x in found] == [0.0, 0.05, 0.3, 0.7]
+    nothing = np.zeros(17, bool)
+    assert _nearness(voters, latent, nothing, danger, survived, led, ShieldConfig()) == ()
+
+
+def test_a_summary_keeps_its_nearness_in_plain_values():
+    summary = made_summary(0.5, (DangerBin(0.0, 0.3, 5, 1, 0, 0), DangerBin(0.3, 1.0, 4, 2, 3, 3)))
+    stored = json.loads(json.dumps(summary.to_list(), allow_nan=False))
+    assert FitSummary.from_list(stored) == summary
+    assert FitSummary.from_list(stored[:7]) == summary._replace(nearness=())
+
+
+class Fitting:
+    """A shield that fits whenever it is asked, with a given audit."""
+
+    wants_fit, armed, learn_from = True, False, "executed"
+
+    def __init__(self, found: Audit) -> None:
+        self._found = found
+
+    def fit(self, progress=None) -> None:
+        self.armed = True
+
+    def audit(self) -> Audit:
+        return self._found
+
+
+@pytest.mark.parametrize(("matters", "level"), [(0.5, "INFO"), (0.1, "WARNING")])
+def test_a_session_logs_the_audit_of_each_fit_in_one_line(matters, level, caplog):
+    found = separated(summary=made_summary(matters))
+    session = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(Fitting(found)))
+    with caplog.at_level("INFO", "advice"):
+        assert session.fit_if_due()
+        assert session.fit_if_due()
+    assert [x.levelname for x in caplog.records] == [level] * 2
+    first, second = caplog.messages
+    assert first == f"the shield is fitted and armed: {found.line}"
+    assert second.startswith("the shield is fitted anew: balanced accuracy 100%")
+    assert ("WARNING" in first) == (level == "WARNING")
+    assert "\n" not in first
+
+
+def test_a_session_tells_its_caller_instead_of_the_log(caplog):
+    said: list[str] = []
+    found = separated(summary=made_summary(0.5))
+    options = SessionOptions(Fitting(found))
+    with caplog.at_level("INFO", "advice"):
+        ShieldSession(OBSERVATIONS, ACTIONS, options, say=said.append).fit_if_due()
+    assert said == [f"the shield is fitted and armed: {found.line}"]
+    assert not caplog.records

@@ -112,16 +112,36 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
             rows,
             f"On {audit.held_out_safe} safe and {audit.held_out_unsafe} unsafe features of "
             f"{audit.held_out_episodes} episodes held out of the fit; K is {audit.k} now. "
-            + " ".join(audit.warnings),
+            f"{audit.line}.",
         )
     )
+    if audit.nearness:
+        near: list[Row] = [
+            {
+                "danger of the state": f"{x.low:.0%} to {x.high:.0%}",
+                "steps that survived": x.survived,
+                "refused of these": x.survived_refused,
+                "steps that led to a violation": x.led,
+                "refused of those": x.led_refused,
+            }
+            for x in audit.nearness
+        ]
+        part.tables.append(
+            Table(
+                f"{task.slug}-nearness",
+                f"{task.task}: refusals by nearness to danger ({_name(run)})",
+                near,
+                "Steps of held-out episodes, by the danger of the state in which they were taken: "
+                "the probability of a violation within the next few steps.",
+            )
+        )
     part.tables.append(
         Table(
             f"{task.slug}-diagnostics",
             f"{task.task}: the theorems' quantities",
             [{"quantity": n, "value": v} for n, v in _diagnostics(audit, run, replays).items()],
-            "Diagnostics, not guarantees: the bounds assume Gaussian noise around a margin. "
-            "Compare them with the counted rates of the audit.",
+            "Diagnostics, not guarantees: compare them with the counted rates of the audit."
+            + (f" The bounds are not given: {audit.no_bound}." if audit.no_bound else ""),
         )
     )
 
@@ -133,13 +153,15 @@ def _diagnostics(audit: Any, run: Run, replays: Sequence[Replay]) -> dict[str, f
         which = "minimum" if margin.quantile == 0 else f"{margin.quantile:.0%} quantile"
         found[f"margin γ, {which}"] = margin.gamma
         found[f"γ/σ, {which}"] = margin.gamma_over_sigma
-        found[f"bound exp(−γ²/2σ²), {which} (Theorem 1)"] = margin.bound
+        if not audit.no_bound:
+            found[f"bound exp(−γ²/2σ²), {which} (Theorem 1)"] = margin.bound
+    if not audit.no_bound:
+        found["bound exp(−H/2σ²) (Theorem 2)"] = audit.entropy_bound
     delta_q = "ΔQ: proposed minus executed, mean over interventions (Theorem 3)"
     distance = "mean |K_e − K*| over armed episodes, K* the commonest (Theorem 4)"
     return found | {
         "entropy of the features, binned, nats": audit.entropy_binned,
         "entropy, Kozachenko-Leonenko, nats": audit.entropy_continuous,
-        "bound exp(−H/2σ²) (Theorem 2)": audit.entropy_bound,
         delta_q: _delta_q(run, replays),
         distance: _k_distance(run),
     }

@@ -293,7 +293,6 @@ class _Run:
             self.save()  # a fit takes long, and a stop during it must not lose episodes
         if not self.session.fit_if_due(self.listener.fitting):
             return False
-        self.listener.said("the shield is fitted and armed")
         self.export()
         return True
 

@@ -1,7 +1,11 @@
 """How well a shield tells safe from unsafe, on episodes held out of its fit.
 
-The theorems' quantities are diagnostics, not guarantees: the bound assumes Gaussian noise around a
-margin, which embeddings seldom have. Compare it with the counted rates.
+Accuracy alone says little: a shield that judges the state and never the action can be accurate and
+of no use. So the audit also says how often the verdict depends on the action and how often steps
+that survived are refused.
+
+The theorems' bounds assume separate classes with Gaussian noise, which embeddings seldom have. They
+are given only where the held-out features are like that, and they are no guarantees.
 """
 
 from __future__ import annotations
@@ -14,15 +18,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
-from scipy.special import digamma, gammaln
 
 from advice.shields.cautiousness import required_votes
 from advice.shields.encoder import Floats
+from advice.shields.fit import DangerBin, Evidence, FitSummary
 from advice.shields.neighbours import Neighbours
+from advice.shields.theorems import (
+    Margin,
+    binned_entropy,
+    bound,
+    continuous_entropy,
+    margins_of,
+    pooled_spread,
+    why_no_bound,
+)
 
 _FEW = 30  # unsafe examples below which a rate says little
-_MOST = 1000  # examples per class of which all pairs make the quantiles
+LOW_ACCURACY = 0.7
+"""The audit warns of a balanced accuracy below this."""
+ACTION_MATTERS = 0.2
+"""And where the verdict depends on the action in fewer states near danger than this share."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +81,6 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Margin:
-    """A quantile of the safe-to-unsafe distances and the misclassification bound it gives."""
-
-    quantile: float
-    gamma: float
-    gamma_over_sigma: float
-    bound: float
-    """exp(-gamma^2 / 2 sigma^2), Theorem 1."""
-
-
-@dataclass(frozen=True)
 class Audit:
     """What :meth:`Shield.audit` found; prints as a report."""
 
@@ -101,11 +105,46 @@ class Audit:
     """Kozachenko-Leonenko estimate of the same, in nats."""
     entropy_bound: float
     """exp(-H / 2 sigma^2) with the binned entropy, Theorem 2."""
+    no_bound: str
+    """Why the theorems' bounds do not apply; empty if their assumptions hold."""
+    evidence: Evidence
+    """What the fit measured near danger: does the action matter, is there a safe one?"""
+    nearness: list[DangerBin]
+    """Refusals of held-out steps by the danger of their states; none with the paper's labels."""
     warnings: list[str]
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """At the present K."""
+        return self.at_k[max(self.k, 1) - 1].balanced_accuracy
+
+    @property
+    def survived_refused(self) -> Rate:
+        """Steps near danger that survived and yet are refused."""
+        near = self.nearness[1:]
+        return wilson(sum(x.survived_refused for x in near), sum(x.survived for x in near))
+
+    @property
+    def line(self) -> str:
+        """The most important figures, and the warnings, in one line."""
+        parts = [
+            f"balanced accuracy {_share(self.balanced_accuracy)}",
+            f"near danger the verdict depends on the action in "
+            f"{_share(self.evidence.action_matters)} of the states",
+            f"no action is safe in {_share(self.evidence.no_safe_action)}",
+        ]
+        if self.nearness:
+            parts.append(
+                f"{_share(self.survived_refused.rate)} of the steps that survived there are refused"
+            )
+        return ", ".join(parts) + "".join(f". WARNING: {x.rstrip('.')}" for x in self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return dataclasses.asdict(self)
+        plain = dataclasses.asdict(self)
+        plain["evidence"] = self.evidence._asdict()
+        plain["nearness"] = [x._asdict() for x in self.nearness]
+        return plain
 
     def __str__(self) -> str:
         lines = [
@@ -129,6 +168,7 @@ class Audit:
                 f"{mark}{row.k}   {row.safe_judged_safe:>10} {row.safe_judged_unsafe:>10}"
                 f"          {row.unsafe_judged_safe:>10} {row.unsafe_judged_unsafe:>10}"
             )
+        lines += ["", *self._near_danger()]
         lines += ["", "Calibration: safe neighbours -> share that was safe"]
         lines += [
             f"    {row.safe_neighbours}  {row.safe!s} of {row.safe.total}"
@@ -139,17 +179,47 @@ class Audit:
             f"Far from the training features: {self.far}",
             f"Spread within classes (sigma): {self.sigma:.4g}",
         ]
-        lines += [
-            f"Margin (gamma, {'minimum' if m.quantile == 0 else f'{m.quantile:.0%} quantile'}): "
-            f"{m.gamma:.4g}, gamma/sigma {m.gamma_over_sigma:.3g}, "
-            f"bound exp(-gamma^2/2 sigma^2) {m.bound:.3g}"
-            for m in self.margins
-        ]
+        for m in self.margins:
+            which = "minimum" if m.quantile == 0 else f"{m.quantile:.0%} quantile"
+            bound = "" if self.no_bound else f", bound exp(-gamma^2/2 sigma^2) {m.bound:.3g}"
+            text = f"{m.gamma:.4g}, gamma/sigma {m.gamma_over_sigma:.3g}{bound}"
+            lines.append(f"Margin (gamma, {which}): {text}")
+        bound = "" if self.no_bound else f"; bound exp(-H/2 sigma^2) {self.entropy_bound:.3g}"
         lines.append(
             f"Entropy: {self.entropy_binned:.3f} nats binned, {self.entropy_continuous:.3f} "
-            f"Kozachenko-Leonenko; bound exp(-H/2 sigma^2) {self.entropy_bound:.3g}"
+            f"Kozachenko-Leonenko{bound}"
         )
+        if self.no_bound:
+            lines.append(f"The theorems' bounds are not given: {self.no_bound}.")
         return "\n".join(lines)
+
+    def _near_danger(self) -> list[str]:
+        """What accuracy does not show, in lines."""
+        lines = [
+            f"Near danger the verdict depends on the action in "
+            f"{_share(self.evidence.action_matters)} of the held-out states; no candidate is safe "
+            f"in {_share(self.evidence.no_safe_action)}.",
+        ]
+        if self.nearness:
+            lines.append(
+                "Danger of the state   survived: steps, refused   led to a violation: "
+                "steps, refused"
+            )
+        for x in self.nearness:
+            survived, led = wilson(x.survived_refused, x.survived), wilson(x.led_refused, x.led)
+            lines.append(
+                f"{x.low:>8.0%} to {x.high:<6.0%} {x.survived:>14} {_percent(survived):>10}"
+                f" {x.led:>26} {_percent(led):>10}"
+            )
+        return lines
+
+
+def _percent(rate: Rate) -> str:
+    return f"{rate.rate:.0%}" if rate.total else "-"
+
+
+def _share(value: float) -> str:
+    return "an unknown share" if math.isnan(value) else f"{value:.0%}"
 
 
 def audit(
@@ -159,8 +229,13 @@ def audit(
     held_out: NDArray[np.bool_],
     k: int,
     k_max: int,
+    summary: FitSummary | None = None,
+    labels: str = "hindsight",
 ) -> Audit:
-    """Classify the held-out (N, latent) points by their neighbours among the others."""
+    """Classify the held-out (N, latent) points by their neighbours among the others.
+
+    ``summary`` and ``labels`` are those of the fit.
+    """
     train, test = latent[~held_out], latent[held_out]
     train_safe, test_safe = safe[~held_out], safe[held_out]
     neighbours = Neighbours(train, k_max)
@@ -174,6 +249,13 @@ def audit(
     usual = np.quantile(cKDTree(train).query(train, k=[min(k_max + 1, len(train))])[0], 0.99)
     sigma = pooled_spread(test, test_safe)
     entropy = binned_entropy(latent)
+    at_k = [
+        _at_k(x, required_votes(x, k_max, len(train)), votes, test_safe)
+        for x in range(1, k_max + 1)
+    ]
+    evidence = summary.evidence if summary else Evidence()
+    warnings = _warnings(train_safe, test_safe)
+    warnings += _useless(at_k[max(k, 1) - 1].balanced_accuracy, evidence, labels)
     return Audit(
         k=k,
         k_max=k_max,
@@ -182,21 +264,21 @@ def audit(
         held_out_safe=int(test_safe.sum()),
         held_out_unsafe=int((~test_safe).sum()),
         held_out_episodes=len(np.unique(episodes[held_out])),
-        at_k=[
-            _at_k(x, required_votes(x, k_max, len(train)), votes, test_safe)
-            for x in range(1, k_max + 1)
-        ],
+        at_k=at_k,
         calibration=[
             Calibration(x, wilson(int(test_safe[votes == x].sum()), int((votes == x).sum())))
             for x in range(voters + 1)
         ],
         far=wilson(int((farthest > usual).sum()), len(farthest)),
         sigma=sigma,
-        margins=_margins(test[test_safe], test[~test_safe], sigma),
+        margins=margins_of(test[test_safe], test[~test_safe], sigma),
         entropy_binned=entropy,
         entropy_continuous=continuous_entropy(latent),
-        entropy_bound=_bound(entropy, sigma),
-        warnings=_warnings(train_safe, test_safe),
+        entropy_bound=bound(entropy, sigma),
+        no_bound=why_no_bound(test[test_safe], test[~test_safe]),
+        evidence=evidence,
+        nearness=list(summary.nearness) if summary else [],
+        warnings=warnings,
     )
 
 
@@ -211,35 +293,6 @@ def wilson(count: int, total: int) -> Rate:
     return Rate(count, total, p, max(0.0, middle - half), min(1.0, middle + half))
 
 
-def pooled_spread(points: Floats, safe: NDArray[np.bool_]) -> float:
-    """sigma: root mean square deviation from the class means, per dimension (N - 2 dividing)."""
-    groups = [points[safe], points[~safe]]
-    squares = sum(float(np.square(group - group.mean(0)).sum()) for group in groups if len(group))
-    freedom = sum(max(len(group) - 1, 0) for group in groups) * points.shape[1]
-    return math.sqrt(squares / freedom) if freedom else math.nan
-
-
-def binned_entropy(points: Floats, bins: int = 16) -> float:
-    """-sum p log p over the occupied cells of a grid with ``bins`` cells per dimension."""
-    low, width = points.min(0), np.maximum(np.ptp(points, axis=0), 1e-12)
-    cells = np.minimum((points - low) / width * bins, bins - 1).astype(np.int64)
-    p = np.unique(cells, axis=0, return_counts=True)[1] / len(points)
-    return float(-(p * np.log(p)).sum())
-
-
-def continuous_entropy(points: Floats, k: int = 3) -> float:
-    """Kozachenko-Leonenko: psi(N) - psi(k) + log V_d + (d/N) sum log r_i, r_i the distance to the
-    k-th neighbour and V_d the volume of the unit ball; over distinct points."""
-    distinct = np.unique(points, axis=0)
-    n, d = distinct.shape
-    if n <= k:
-        return math.nan
-    distances, _ = cKDTree(distinct).query(distinct, k=[k + 1])
-    volume = d / 2 * math.log(math.pi) - gammaln(d / 2 + 1)
-    spread = float(np.log(np.maximum(distances, 1e-300)).mean())
-    return float(digamma(n) - digamma(k) + volume + d * spread)
-
-
 def _at_k(k: int, required: int, votes: NDArray[np.int64], safe: NDArray[np.bool_]) -> AtK:
     passed = votes >= required
     kept, refused, missed, caught = (
@@ -250,21 +303,25 @@ def _at_k(k: int, required: int, votes: NDArray[np.int64], safe: NDArray[np.bool
     return AtK(k, kept, refused, missed, caught, false_safe, false_unsafe, balanced)
 
 
-def _margins(safe: Floats, unsafe: Floats, sigma: float) -> list[Margin]:
-    if not len(safe) or not len(unsafe):
-        return []
-    nearest = float(cKDTree(safe).query(unsafe)[0].min())
-    distances = cdist(*(x[:: -(-len(x) // _MOST)] for x in (safe, unsafe)))
-    rows = []
-    for quantile in (0.0, 0.01, 0.05):
-        gamma = float(np.quantile(distances, quantile)) if quantile else nearest
-        ratio = gamma / sigma if sigma > 0 else math.nan
-        rows.append(Margin(quantile, gamma, ratio, _bound(gamma * gamma, sigma)))
-    return rows
-
-
-def _bound(exponent: float, sigma: float) -> float:
-    return math.exp(-exponent / (2 * sigma * sigma)) if sigma > 0 else math.nan
+def _useless(accuracy: float, evidence: Evidence, labels: str) -> list[str]:
+    """Warnings of a shield that cannot help."""
+    warnings = []
+    if labels == "paper":
+        warnings.append(
+            "safe examples are first steps and goals only: the shield learns where danger is, "
+            "hardly which action leads there."
+        )
+    if evidence.action_matters < ACTION_MATTERS:
+        warnings.append(
+            f"near danger the verdict depends on the action in {evidence.action_matters:.0%} of "
+            "the states only: replacing actions helps little."
+        )
+    if accuracy < LOW_ACCURACY:
+        warnings.append(
+            f"the balanced accuracy on held-out episodes is {accuracy:.2f}: the shield cannot tell "
+            "safe from unsafe steps well."
+        )
+    return warnings
 
 
 def _warnings(train_safe: NDArray[np.bool_], test_safe: NDArray[np.bool_]) -> list[str]:

@@ -5,6 +5,7 @@ JAX is imported by the functions that fit, so that guarding does without it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from advice.shields.cautiousness import required_votes
 from advice.shields.encoder import LIMIT, Encoder, EncoderWeights, Floats, scaled
 from advice.shields.memory import Steps, held_out_mask
 from advice.shields.model import FittedModel, Points
+from advice.shields.neighbours import Neighbours
 from advice.shields.spaces import FeatureSpace
 from advice.shields.warp import fit_warp
 from advice.types import OneClassError, Outcome
@@ -26,6 +28,10 @@ NEAR_DANGER = 0.05
 """A state counts as near danger from this danger on."""
 MISSED = 0.01
 """Share of the steps that led to violations whose risk may lie below the threshold."""
+DANGER_EDGES = (0.0, NEAR_DANGER, 0.3, 0.7, 1.0)
+"""Bins of nearness to danger."""
+MOST_ROWS = 2000
+"""Steps of each kind that are counted in a bin."""
 MOST_STATES = 200
 """States of held-out episodes on which the evidence asks for every candidate's verdict."""
 
@@ -48,6 +54,20 @@ class Evidence(NamedTuple):
         return self.caught >= 0.7 and self.passed >= 0.3 and self.action_matters >= 0.2
 
 
+class DangerBin(NamedTuple):
+    """Held-out steps whose states have a danger from ``low`` to ``high``, by what came of them."""
+
+    low: float
+    high: float
+    survived: int
+    """Steps that no violation followed within the look-ahead."""
+    survived_refused: int
+    """How many of them are refused."""
+    led: int
+    """The last steps before a violation."""
+    led_refused: int
+
+
 class FitSummary(NamedTuple):
     """How a fit went."""
 
@@ -61,6 +81,9 @@ class FitSummary(NamedTuple):
     """Steps before a violation that count as leading to it."""
     hold: int
     """Steps for which a replacement may be held: the slower observations change, the more."""
+    nearness: tuple[DangerBin, ...] = ()
+    """Refusals by nearness to danger, by the votes of the fitted episodes alone; none with the
+    paper's labels, which know no danger of a state."""
 
     def __str__(self) -> str:
         caught, passed, matters, none = self.evidence
@@ -80,7 +103,7 @@ class FitSummary(NamedTuple):
     @staticmethod
     def from_list(values: list[Any]) -> FitSummary:
         """The summary that :meth:`to_list` described."""
-        steps, loss, features, held_out, evidence, horizon, hold = values
+        steps, loss, features, held_out, evidence, horizon, hold, *nearness = values
         return FitSummary(
             int(steps),
             float(loss),
@@ -89,6 +112,9 @@ class FitSummary(NamedTuple):
             Evidence(*map(float, evidence)),
             int(horizon),
             int(hold),
+            tuple(
+                DangerBin(float(x[0]), float(x[1]), *map(int, x[2:])) for y in nearness for x in y
+            ),
         )
 
 
@@ -196,7 +222,41 @@ def _fit_look_ahead(
     loss = float(np.mean(errors**2)) if len(errors) else np.nan
     counts = config.fit_steps, loss, int(target.known.sum()), int(held_out.sum())
     last = min(near, lookahead.LAST)
-    return model, FitSummary(*counts, evidence, last, _hold(steps, raw[:, :split]))
+    survived = target.known & (until > ahead)
+    nearness = _nearness(points, latent, held_out, danger, survived, led, config)
+    return model, FitSummary(*counts, evidence, last, _hold(steps, raw[:, :split]), nearness)
+
+
+def _nearness(
+    points: Points,
+    latent: Floats,
+    held_out: NDArray[np.bool_],
+    danger: Floats,
+    survived: NDArray[np.bool_],
+    led: NDArray[np.bool_],
+    config: ShieldConfig,
+) -> tuple[DangerBin, ...]:
+    """Refusals among held-out steps by the danger of their states; fitted episodes vote."""
+    voting = ~points.held_out
+    if not (held_out.any() and voting.any()):
+        return ()
+    neighbours, safe = Neighbours(points.latent[voting], config.k_max), points.safe[voting]
+    required = required_votes(config.k, config.k_max, len(neighbours))
+
+    def refused(rows: NDArray[np.bool_]) -> tuple[int, int]:
+        """How many rows there are, at most MOST_ROWS, and how many are refused."""
+        some = np.flatnonzero(rows)
+        some = some[:: -(-len(some) // MOST_ROWS) or 1]
+        if len(some) == 0:
+            return 0, 0
+        votes = np.count_nonzero(safe[neighbours.sets(latent[some])], axis=1)
+        return len(some), int((votes < required).sum())
+
+    bins = []
+    for low, high in itertools.pairwise(DANGER_EDGES):
+        inside = held_out & (danger >= low) & ((danger < high) | (high == 1))
+        bins.append(DangerBin(low, high, *refused(inside & survived), *refused(inside & led)))
+    return tuple(bins)
 
 
 def _hold(steps: Steps, observations: Floats) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ from advice.types import (
     Verdict,
 )
 
+_LOG = logging.getLogger("advice")
 OutcomeRule: TypeAlias = Callable[[Any, Any, float, bool, bool, dict[str, Any]], Outcome]
 """``outcome(obs, action, reward, terminated, truncated, info)``; the step led to ``obs``."""
 Features: TypeAlias = Callable[[Any], Array]
@@ -137,8 +139,9 @@ class ShieldSession:
     :meth:`end_episode` after an episode's last one. With several environments the steps of an
     episode reach the shield together when the episode ends, so that episodes stay apart in its
     memory. ``say`` gets the messages that an episode's end is unexplained and that a fit was not
-    possible, each once; by default they are warnings. ``rules`` say how to read the steps of the
-    environment; by default only ``options.terminal`` does.
+    possible, each once and by default as warnings, and the audit of every fit in one line, which
+    is logged by default. ``rules`` say how to read the steps of the environment; by default only
+    ``options.terminal`` does.
     """
 
     def __init__(
@@ -311,6 +314,7 @@ class ShieldSession:
         """
         if not self.shield.wants_fit:
             return False
+        armed = self.shield.armed
         try:
             fitted = getattr(self.shield, "fit_if_good", self.shield.fit)(progress)
         except OneClassError as error:
@@ -323,8 +327,19 @@ class ShieldSession:
             return False
         if fitted is False:
             return False
+        self._announce("anew" if armed else "and armed")
         self.save()
         return True
+
+    def _announce(self, how: str) -> None:
+        """Say that the shield is fitted, and its audit in one line; without ``say``, log it."""
+        audit = self.shield.audit() if hasattr(self.shield, "audit") else None
+        message = f"the shield is fitted {how}" + (f": {audit.line}" if audit else "")
+        if self._say is not _warn:
+            self._say(message)
+        else:
+            warned = audit is not None and audit.warnings
+            _LOG.log(logging.WARNING if warned else logging.INFO, message)
 
     def close_if_spent(self) -> bool:
         """After a step of all environments: a spent violation budget ends every episode."""

@@ -298,10 +298,9 @@ class Shield:
         """How well the shield tells safe from unsafe, on episodes held out of its fit."""
         from advice.shields.audit import audit
 
-        points = self._fitted().points
-        return audit(
-            points.latent, points.safe, points.episodes, points.held_out, self.k, self.config.k_max
-        )
+        points, config = self._fitted().points, self.config
+        parts = points.latent, points.safe, points.episodes, points.held_out
+        return audit(*parts, self.k, config.k_max, self.summary, config.labels)
 
     # -- files ---------------------------------------------------------------------------------
 
