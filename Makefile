@@ -3,7 +3,7 @@
 #   make test                        lint, types and tests
 #   make parity                      our tasks beside the published Safety Gymnasium (needs a python3.10)
 #   make test PYTHON=python3.13      the same on another Python (in a virtual environment of its own)
-#   make test-extras                 with Stable-Baselines3, Ray and a browser
+#   make test-integrations           the tests of the extras: Stable-Baselines3, Ray, a browser
 #   make bench                       every benchmark, one after the other
 #   make docs                        the documentation, into site/
 #   make reproduce                   every study of the paper, then the report (days of one core)
@@ -16,7 +16,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test test-extras bench docs parity reproduce lint clean help
+.PHONY: demo test test-integrations test-extras bench docs parity reproduce lint clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -49,10 +49,12 @@ test: lint
 TORCH ?= torch==2.13.0
 $(VENV)/.extras: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet '$(TORCH)'
-	$(BIN)/python -m pip install --quiet -e '.[dev,sb3,ray]' 'playwright>=1.48'
+	$(BIN)/python -m pip install --quiet -e '.[dev,sb3,ray,foreign]' 'playwright>=1.48'
 	@touch $@
 
-test-extras: $(VENV)/.extras
+test-extras: test-integrations
+
+test-integrations: $(VENV)/.extras
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
 		echo "no Chromium found: install it (Debian: apt-get install chromium) for the browser tests"
 	$(BIN)/python -m pytest -n $(WORKERS) tests/extras

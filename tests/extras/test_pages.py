@@ -1,6 +1,6 @@
 """Both pages in a real browser: everything drawn, every control works, nothing from outside.
 
-Needs Debian's chromium (or CHROMIUM=/path/to/it) and playwright, see `make test-extras`.
+Needs Debian's chromium (or CHROMIUM=/path/to/it) and playwright, see `make test-integrations`.
 Screenshots are kept in the folder SCREENSHOTS names, or else among pytest's temporary files.
 """
 

@@ -1,7 +1,8 @@
-"""Stable-Baselines3 behind a shield: needs PyTorch, see `make test-extras`."""
+"""Stable-Baselines3 behind a shield: needs PyTorch, see `make test-integrations`."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from tiny import Corridor
 
 OFF_POLICY = [DDPG, TD3, SAC]
 QUICK = advice.ShieldConfig(
-    construction_episodes=12, hidden_size=32, max_epochs=20, unsafe_per_episode=3
+    construction_episodes=12, arm="fixed", refit_episodes=0, hidden_size=32, fit_steps=100
 )
+EXECUTED = dataclasses.replace(QUICK, learn_from="executed")
 
 
 class ForbiddenPendulum(gym.Wrapper[Any, Any, Any, Any]):
@@ -119,7 +121,7 @@ def check_replay(model: Any, envs: list[Received]) -> None:
 @pytest.mark.parametrize("kind", OFF_POLICY)
 def test_the_replay_buffer_holds_what_was_executed(kind: Any, task: str) -> None:
     model, envs = make(kind, task)
-    shield(model, QUICK)
+    shield(model, EXECUTED)
     model.learn(1200)
     assert model.shield.armed
     assert model.session.interventions > 0
@@ -130,7 +132,7 @@ def test_the_replay_buffer_holds_what_was_executed(kind: Any, task: str) -> None
 @pytest.mark.parametrize("kind", OFF_POLICY)
 def test_two_environments_at_once(kind: Any) -> None:
     model, envs = make(kind, "pendulum", count=2)
-    shield(model, QUICK)
+    shield(model, EXECUTED)
     model.learn(2000)
     assert model.session.interventions > 0
     check_replay(model, envs)
@@ -186,7 +188,7 @@ def test_dqn_and_discrete_actions() -> None:
 
     env = Received(Steps())
     model = DQN("MlpPolicy", env, learning_starts=50, exploration_final_eps=0.8, seed=0)
-    shield(model, QUICK)
+    shield(model, EXECUTED)
     model.learn(1500)
     assert model.session.interventions > 0
     held = model.replay_buffer.actions[: model.replay_buffer.pos, 0, 0]
@@ -211,7 +213,9 @@ def test_a_shield_that_never_intervenes_changes_nothing(kind: Any) -> None:
 
 def _endorsing() -> advice.Shield:
     """An armed shield that knows four unsafe features: of five neighbours one is always safe."""
-    config = advice.ShieldConfig(k=1, k_rule="fixed", hidden_size=16, max_epochs=2)
+    config = dataclasses.replace(
+        advice.PRESETS["paper"], k=1, k_rule="fixed", hidden_size=16, max_epochs=2
+    )
     made = advice.Shield(Corridor.observation_space, Corridor.action_space, config)
     for number in range(20):
         outcome = advice.Outcome.UNSAFE if number < 4 else advice.Outcome.SAFE
@@ -236,10 +240,84 @@ def test_the_critic_rates_the_candidates() -> None:
         np.testing.assert_allclose(rated, wanted, rtol=1e-5)
 
 
-def test_vetoed_actions_are_learnt_with_a_penalty() -> None:
-    config = advice.ShieldConfig(
-        construction_episodes=12, hidden_size=32, max_epochs=20, intervention_penalty=0.1
+@pytest.mark.parametrize("learn_from", ["executed", "proposed", "both"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_replaced_proposals_are_learnt_with_what_really_happened(
+    count: int, learn_from: Any
+) -> None:
+    model, envs = make(TD3, "corridor", count)
+    infos: list[Any] = []
+    shield(model, dataclasses.replace(QUICK, learn_from=learn_from))
+    model.learn(1200, callback=lambda local, _: infos.append(local["infos"]) or True)
+    assert model.session.interventions > 0
+    buffer, row = model.replay_buffer, 0
+    for step, info in enumerate(infos):
+        said = [x["shield"] for x in info]
+        stored = ["proposed" if learn_from == "proposed" else "executed"]
+        if learn_from == "both" and any(x["intervened"] for x in said):
+            stored.append(
+                "proposed"
+            )  # a row of all environments; where nothing was replaced, twice
+        for which in stored:
+            for place, x in enumerate(said):
+                before, _, reward, after, terminated, truncated = envs[place].steps[step]
+                np.testing.assert_array_equal(buffer.observations[row, place], before)
+                np.testing.assert_array_equal(buffer.next_observations[row, place], after)
+                np.testing.assert_allclose(buffer.actions[row, place], x[which], atol=1e-6)
+                assert buffer.rewards[row, place] == pytest.approx(reward)
+                assert buffer.dones[row, place] == (terminated or truncated)
+                assert buffer.timeouts[row, place] == (truncated and not terminated)
+            row += 1
+    assert row == buffer.pos
+    assert (row > len(infos)) == (learn_from == "both")
+
+
+def test_proposals_are_left_out_of_buffers_whose_rows_depend_on_each_other() -> None:
+    model, envs = make(
+        TD3,
+        "corridor",
+        optimize_memory_usage=True,
+        replay_buffer_kwargs={"handle_timeout_termination": False},
     )
+    shield(model, QUICK)
+    model.learn(900)
+    assert model.session.interventions > 0
+    assert model.replay_buffer.pos == len(envs[0].steps)
+
+
+def test_a_shield_of_another_kind_says_what_is_learnt() -> None:
+    class Stubborn(Standstill):
+        learn_from = "executed"
+
+    model, envs = make(TD3, "corridor")
+    shield(model, shield=Stubborn()).learn(60)
+    assert model.session.interventions == model.replay_buffer.pos == 60
+    check_replay(model, envs)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_replacement_is_held(count: int) -> None:
+    """Once the shield holds, the same action is executed step after step within an episode."""
+
+    def repeated(hold: int) -> int:
+        model, envs = make(SAC, "corridor", count)
+        shield(model, dataclasses.replace(QUICK, hold=hold))
+        infos: list[Any] = []
+        model.learn(1200, callback=lambda local, _: infos.append(local["infos"]) or True)
+        assert model.session.interventions > 0
+        found = 0
+        for place in range(count):
+            said = [row[place]["shield"] for row in infos]
+            for earlier, now in zip(said, said[1:], strict=False):
+                both = earlier["intervened"] and now["intervened"]
+                found += both and np.array_equal(earlier["executed"], now["executed"])
+        return found
+
+    assert repeated(10) > repeated(0)
+
+
+def test_vetoed_actions_are_learnt_with_a_penalty() -> None:
+    config = dataclasses.replace(EXECUTED, intervention_penalty=0.1)
     model, envs = make(TD3, "corridor", count=2)
     infos: list[Any] = []
     shield(model, config)
@@ -335,9 +413,9 @@ def test_under_observation_normalisation_the_shield_sees_the_real_world() -> Non
     env = Received(Corridor())
     venv = VecNormalize(DummyVecEnv([lambda: env]))
     model = TD3("MlpPolicy", venv, learning_starts=50, batch_size=16, seed=0)
-    shield(model, QUICK)
+    shield(model, EXECUTED)
     model.learn(900)
-    stored = model.shield.snapshot()[0]["store.safe.features"]
+    stored = model.shield.snapshot()[0]["steps.features"]
     real = {(*step[0].tolist(), *step[1].tolist()) for step in env.steps}
     assert {tuple(row) for row in stored.tolist()} <= real
     check_replay(model, [env])
