@@ -33,7 +33,7 @@ def main() -> None:
     env = advice.make("randomised-goal")
     agent = DDPG(env.observation_space, env.action_space, AgentConfig(), seed=0)
     shield = advice.Shield(
-        env.observation_space, env.action_space, advice.ShieldConfig(max_epochs=2), seed=0
+        env.observation_space, env.action_space, advice.ShieldConfig(fit_steps=20), seed=0
     )
     rng = np.random.default_rng(0)
     for number in range(2000):

@@ -47,7 +47,7 @@ class Clock(Listener):
 def fitted_shield(task: str, path: Path) -> None:
     """Drive at full speed, record first steps and crashes, fit, save."""
     env = advice.make(task, max_episode_steps=200)
-    shield = advice.Shield(env.observation_space, env.action_space, ShieldConfig(max_epochs=20))
+    shield = advice.Shield(env.observation_space, env.action_space, ShieldConfig(fit_steps=200))
     rng = np.random.default_rng(0)
     first = True
     obs, _ = env.reset(seed=0)

@@ -1,6 +1,6 @@
 """What each setting of the shield is worth: other shields before the same, frozen agent.
 
-    advice train --method advice --preset lidar --seed 100 --episodes 1001 --out tuning
+    advice train --method advice --shield.arm fixed --seed 100 --episodes 1001 --out tuning
     python benchmarks/shield_settings.py tuning/randomised-goal/advice/seed-100
 
 For each row a shield is fitted on what the run's shield had recorded, and the run's agent drives
@@ -23,31 +23,23 @@ from typing import Any
 
 import numpy as np
 
-from advice.config import PRESETS, ShieldConfig
+from advice.config import ShieldConfig
 from advice.runs.evaluate import FRESH, Trained, load_trained, play
 from advice.runs.loop import episode_seed
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
 from advice.shields.shield import Shield
 
-PAPER, LIDAR = PRESETS["paper"], PRESETS["lidar"]
-
-
-def paper_in(*names: str) -> ShieldConfig:
-    """The preset lidar with the paper's values of some settings."""
-    return dataclasses.replace(LIDAR, **{name: getattr(PAPER, name) for name in names})
-
-
+DEFAULT = ShieldConfig()
 ROWS: dict[str, ShieldConfig | None] = {
     "no shield": None,
-    "paper": PAPER,
-    "paper, least risk": dataclasses.replace(PAPER, fallback="least-risk"),
-    "lidar": LIDAR,
-    "lidar, observations as they are": paper_in("observation_power"),
-    "lidar, margin 1": paper_in("margin"),
-    "lidar, dropout 0.3 and L2 1e-3": paper_in("dropout", "l2"),
-    "lidar, patience 20": paper_in("plateau_patience", "stop_patience"),
-    "lidar, proposal if none is safe": paper_in("fallback"),
+    "default": DEFAULT,
+    "nothing held": dataclasses.replace(DEFAULT, hold=0),
+    "margin 1": dataclasses.replace(DEFAULT, margin=1.0),
+    "latent space of 3 dimensions": dataclasses.replace(DEFAULT, latent_size=3),
+    "500 gradient steps": dataclasses.replace(DEFAULT, fit_steps=500),
+    "K fixed": dataclasses.replace(DEFAULT, k_rule="fixed"),
+    "proposal if none is safe": dataclasses.replace(DEFAULT, fallback="proposed"),
 }
 
 

@@ -42,7 +42,7 @@ def fitted_shield(env, seed=0):
     About half of all random actions are then judged unsafe, so both kinds of step get timed.
     """
     shield = advice.Shield(
-        env.observation_space, env.action_space, advice.ShieldConfig(max_epochs=20), seed
+        env.observation_space, env.action_space, advice.ShieldConfig(fit_steps=200), seed
     )
     rng = np.random.default_rng(seed)
     obs, _ = env.reset(seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +301,7 @@ def test_a_replacement_is_held(count: int) -> None:
     """Once the shield holds, the same action is executed step after step within an episode."""
 
     def repeated(hold: int) -> int:
-        model, envs = make(SAC, "corridor", count)
+        model, _ = make(SAC, "corridor", count)
         shield(model, dataclasses.replace(QUICK, hold=hold))
         infos: list[Any] = []
         model.learn(1200, callback=lambda local, _: infos.append(local["infos"]) or True)
@@ -308,7 +309,7 @@ def test_a_replacement_is_held(count: int) -> None:
         found = 0
         for place in range(count):
             said = [row[place]["shield"] for row in infos]
-            for earlier, now in zip(said, said[1:], strict=False):
+            for earlier, now in itertools.pairwise(said):
                 both = earlier["intervened"] and now["intervened"]
                 found += both and np.array_equal(earlier["executed"], now["executed"])
         return found
