@@ -11,12 +11,19 @@ from numpy.typing import NDArray
 from advice.shields.spaces import Space
 from advice.types import Array
 
+FACTORS = (0.5, 0.0, -0.5, -1.0)
+"""In many dimensions a proposal is also tried weaker and reversed: these times its distance from
+the middle."""
+RADII = (0.05, 0.15, 0.4)
+"""And with noise of these shares of the range around it."""
+
 
 class Candidates:
     """The alternatives of one action space.
 
     ``fixed`` never changes, so the encoder's share for it is computed once. Where the grid would
-    exceed the budget, a quarter of the budget is spent near each proposal (:meth:`near`).
+    exceed the budget, half of the budget is spent on each proposal (:meth:`near`), and the rest on
+    the middle, the ends of each dimension, corners and an even sample, a third each.
     """
 
     def __init__(
@@ -31,23 +38,26 @@ class Candidates:
         self._low, self._high = low, high
         size = len(low)
         self.offsets = np.zeros((0, size))
+        """(L, size) what is added to each of the points made from a proposal."""
         if space.kind == "discrete":
             self.fixed: Array = np.arange(space.start, space.start + space.n, dtype=space.dtype)
         elif per_dimension**size <= budget:
             axes = [np.linspace(a, b, per_dimension) for a, b in zip(low, high, strict=True)]
             self.fixed = self._as_actions(np.array(list(itertools.product(*axes))))
         else:
-            local = budget // 4
-            spread = low + (high - low) * low_discrepancy(max(budget - local - 1, 0), size)
-            self.fixed = self._as_actions(np.vstack([(low + high) / 2, spread]))
-            # Radii grow evenly from nothing to half the range, directions from the same sequence.
-            radius = (np.arange(local) + 1)[:, None] / max(local, 1)
-            self.offsets = (low_discrepancy(local, size) - 0.5) * (high - low) * radius
+            local = budget // 2
+            self.offsets, self._factors = around(local, size)
+            self.offsets *= high - low
+            self._middle = (low + high) / 2
+            spread = spread_out(budget - local, size)
+            self.fixed = self._as_actions(self._middle + spread * (high - low) / 2)
 
     def near(self, proposal: Array) -> Array:
-        """Alternatives around the proposal (flat numbers), within the bounds; often none."""
-        around = np.clip(proposal + self.offsets, self._low, self._high)
-        return self._as_actions(around)
+        """Alternatives made from the proposal (flat numbers), within the bounds; often none."""
+        if not len(self.offsets):
+            return self._as_actions(self.offsets)
+        made = self._middle + self._factors * (proposal - self._middle) + self.offsets
+        return self._as_actions(np.clip(made, self._low, self._high))
 
     def _as_actions(self, numbers: NDArray[np.float64]) -> Array:
         if self.space.dtype.kind in "iu":
@@ -65,6 +75,37 @@ def checked_ratings(ratings: Any, count: int) -> NDArray[np.float64]:
     if np.isnan(checked).any():
         raise ValueError(f"rate_actions: expected numbers, found {np.isnan(checked).sum()} NaN")
     return checked
+
+
+def around(count: int, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(count, size) offsets, as shares of the range, and (count, 1) factors of a proposal.
+
+    First the proposal itself times each of :data:`FACTORS`, then points around it: small, middle
+    and large radii in turn.
+    """
+    offsets, factors = np.zeros((count, size)), np.ones((count, 1))
+    scaled = min(len(FACTORS), count // 2)
+    factors[:scaled, 0] = FACTORS[:scaled]
+    rest = count - scaled
+    radius = np.resize(np.array(RADII), rest)[:, None]
+    offsets[scaled:] = (2 * low_discrepancy(rest, size) - 1) * radius
+    return offsets, factors
+
+
+def spread_out(count: int, size: int) -> NDArray[np.float64]:
+    """``count`` points of [-1, 1]^size: the middle, up to a third of ends of single dimensions, up
+    to a third of corners, and a low-discrepancy sample for the rest."""
+    third = (count - 1) // 3
+    ends = np.concatenate([np.eye(size), -np.eye(size)])
+    ends = ends if len(ends) <= third else ends[:0]
+    if 2**size <= third:
+        corners = np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
+    else:  # each of them with its opposite
+        half = np.where(low_discrepancy(third // 2, size) < 0.5, -1.0, 1.0)
+        corners = np.concatenate([half, -half])
+    rest = count - 1 - len(ends) - len(corners)
+    sample = 2 * low_discrepancy(rest, size) - 1
+    return np.concatenate([np.zeros((1, size)), ends, corners, sample])
 
 
 def low_discrepancy(count: int, dimensions: int) -> NDArray[np.float64]:
