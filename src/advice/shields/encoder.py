@@ -106,6 +106,11 @@ class Encoder:
         latent /= UNIT
         return latent
 
+    def encode_actions(self, actions: Floats, state: Floats) -> Floats:
+        """(C, latent) points of (C, d - split) actions in the state whose share is given."""
+        blocks = [actions[i : i + _BLOCK] for i in range(0, len(actions), _BLOCK)]
+        return np.concatenate([self.finish(self.action_share(x), state) for x in blocks])
+
     def encode(self, features: Floats) -> Floats:
         """(..., d) raw features to (..., latent) points, some hundred rows at a time."""
         if features.ndim == 1 or len(features) <= _BATCH:

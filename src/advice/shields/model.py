@@ -113,13 +113,13 @@ class FittedModel:
 
     def consider(self, feature: Floats) -> Considered:
         """Every alternative to the proposal in ``feature``, with its votes."""
-        split = self.encoder.split
-        actions, share = self.candidates.fixed, self._fixed_share
+        encoder, actions = self.encoder, self.candidates.fixed
+        state = encoder.state_share(feature[: encoder.split])
+        latents = encoder.finish(self._fixed_share, state)
         if len(self.candidates.offsets):
-            near = self.candidates.near(feature[split:])
+            near = self.candidates.near(feature[encoder.split :])
             actions = np.concatenate([actions, near])
-            share = np.concatenate([share, self.encoder.action_share(self._flat(near))])
-        latents = self.encoder.finish(share, self.encoder.state_share(feature[:split]))
+            latents = np.concatenate([latents, encoder.encode_actions(self._flat(near), state)])
         return Considered(actions, latents, self.votes(latents))
 
     def distances(self, actions: Array, feature: Floats) -> Floats:
