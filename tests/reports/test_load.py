@@ -327,9 +327,10 @@ def test_every_run_of_a_suite_has_its_place(tmp_path: Path, suite: str) -> None:
         "k-sweep": {"fixed-k"},
         "activation-sweep": {"activation"},
         "windows": {"windows"},
-        "paper": {"preset", "transfer", "fixed-k", "activation", "windows", "steps"},
+        "paper": {"preset", "transfer", "fixed-k", "activation", "windows", "steps", "early"},
     }
     assert sections == of_suite.get(suite, set())
     for task in found.tasks:
-        expected = dataclasses.replace(PRESETS["default"], arm="fixed")  # after E, as in the paper
+        arm = "early" if suite == "early" else "fixed"  # after E, as in the paper
+        expected = dataclasses.replace(PRESETS["default"], arm=arm)
         assert all(run.config.shield == expected for run in task.methods.get("advice", []))

@@ -301,7 +301,8 @@ def _evidence(
     model: FittedModel, led: Floats, quiet: Floats, near: Floats, config: ShieldConfig
 ) -> Evidence:
     """From held-out features: steps that led to a violation, steps near danger that came to
-    nothing, and states near danger."""
+    nothing, and states near danger. Only steps of the fitted episodes vote."""
+    model = model.without_held_out(config)
     required = required_votes(config.k, config.k_max, len(model.neighbours))
     caught, passed = (
         float((model.votes(model.encoder.encode(x)) >= required).mean()) if len(x) else np.nan

@@ -66,6 +66,15 @@ class FittedModel:
         )
         self._fixed_share = encoder.action_share(self._flat(self.candidates.fixed))
 
+    def without_held_out(self, config: ShieldConfig) -> FittedModel:
+        """The model with the points of the fitted episodes alone, or itself if there are none."""
+        fitted = ~self.points.held_out
+        if fitted.all() or not fitted.any():
+            return self
+        latent, safe, held_out, episodes = self.points
+        points = Points(latent[fitted], safe[fitted], held_out[fitted], episodes[fitted])
+        return FittedModel(self.encoder, points, self._space, config, self.risk)
+
     def snapshot(self) -> dict[str, Array]:
         """Everything as named arrays."""
         parts: dict[str, Any] = {
