@@ -62,8 +62,14 @@ def test_suites_hold_the_papers_studies() -> None:
         "k-sweep": 4,
         "activation-sweep": 4,
         "windows": 6,
-        "paper": 24 + 6 + 1 + 3 + 6 + 3 + 3 + 5,
+        "early": 4,
+        "foreign": 12,
+        "paper": 24 + 6 + 1 + 3 + 6 + 4 + 3 + 3 + 5,
     }
+    foreign = [cell.config for cell in suite_cells("foreign")]
+    assert {c.shield for c in foreign} == {ShieldConfig()}  # one configuration for all of them
+    assert len({str(c.agent) for c in foreign}) == 1
+    assert {c.config.shield for c in suite_cells("early")} == {ShieldConfig()}
     assert {
         c.config.shield.k for c in suite_cells("k-sweep") if c.config.shield.k_rule == "fixed"
     } == {3, 4, 5}
