@@ -45,21 +45,20 @@ class Clock(Listener):
 
 
 def fitted_shield(task: str, path: Path) -> None:
-    """Drive at full speed, record first steps and crashes, fit, save."""
+    """Drive at full speed, record all steps, fit, save."""
     env = advice.make(task, max_episode_steps=200)
     shield = advice.Shield(env.observation_space, env.action_space, ShieldConfig(fit_steps=200))
     rng = np.random.default_rng(0)
-    first = True
     obs, _ = env.reset(seed=0)
     for step in range(DRIVE):
         if step % 50 == 0:
             action = rng.uniform(0.8, 1.0, env.action_space.shape).astype(np.float32)
         next_obs, _, terminated, truncated, info = env.step(action)
         unsafe = info["violation"] or info["cost"] > 0
-        if first or unsafe:
-            shield.record(obs, action, advice.Outcome.UNSAFE if unsafe else advice.Outcome.SAFE)
-        obs, first = next_obs, terminated or truncated
-        if first:
+        outcome = advice.Outcome.UNSAFE if unsafe else advice.Outcome.INCONCLUSIVE
+        shield.record(obs, action, outcome)
+        obs = next_obs
+        if terminated or truncated:
             shield.end_episode(unsafe)
             obs, _ = env.reset()
     shield.fit()

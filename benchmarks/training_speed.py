@@ -31,16 +31,16 @@ import jax
 import numpy as np
 
 from advice.config import EnvConfig
-from advice.demo import demo_cells
+from advice.demo import armed_after, demo_cells
 from advice.runs.engines import run_local
 from advice.runs.evaluate import load_trained
 from advice.runs.grid import Cell
 from advice.types import Transition
 
 
-def seconds_per_step(cell: Cell) -> tuple[float, float]:
+def seconds_per_step(cell: Cell, armed: int) -> tuple[float, float]:
     """Over all steps after activation, and in the median episode."""
-    after = cell.folder.read_episodes()[cell.config.shield.construction_episodes :]
+    after = cell.folder.read_episodes()[armed:]
     seconds, steps = (np.array([getattr(r, name) for r in after]) for name in ("seconds", "steps"))
     return float(seconds.sum() / steps.sum()), float(np.median(seconds / steps))
 
@@ -100,7 +100,7 @@ def main() -> None:
         outcome = run_local(cells, lambda: None)
         for cell in outcome.failed:
             raise SystemExit(cell.folder.error_file.read_text())
-        ddpg, advice = (seconds_per_step(cell) for cell in cells)
+        ddpg, advice = (seconds_per_step(cell, armed_after(cells)) for cell in cells)
         parts = where_the_time_goes(cells[1], steps=2000)
     print(f"{'part':<20} {'us/step':>8}")
     for part, microseconds in sorted(parts.items(), key=lambda item: -item[1]):

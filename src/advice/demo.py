@@ -45,12 +45,19 @@ def train_pair(out: Path, cells: list[Cell], update: Callable[[], None]) -> bool
     return not outcome.stopped
 
 
+def armed_after(cells: list[Cell]) -> int:
+    """Episodes before the shield was armed, early or when it was due."""
+    records = cells[1].folder.read_episodes()
+    armed = (record.episode - 1 for record in records if record.k > 0)
+    return next(armed, cells[1].config.shield.construction_episodes)
+
+
 def demo_rows(cells: list[Cell]) -> list[tuple[str, ...]]:
     """Counts from the records: one row per method and half of the training."""
     rows: list[tuple[str, ...]] = []
+    split = armed_after(cells)
     for cell in cells:
         records = cell.folder.read_episodes()
-        split = cell.config.shield.construction_episodes
         for when, part in zip(HALVES, (records[:split], records[split:]), strict=True):
             rows.append(
                 (
@@ -68,7 +75,7 @@ def demo_rows(cells: list[Cell]) -> list[tuple[str, ...]]:
 
 def draw(cells: list[Cell], path: Path) -> None:
     """Plot cumulative violations and successes of both methods; a line marks when it was armed."""
-    armed = cells[0].config.shield.construction_episodes
+    armed = armed_after(cells)
     counted = {"violation": "violations so far", "success": "goals reached so far"}
     with canvas(1, 2, (10, 4)) as (figure, axes):
         for axis, (what, title) in zip(axes, counted.items(), strict=True):
