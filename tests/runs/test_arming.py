@@ -13,9 +13,9 @@ from advice.config import TrainConfig
 from advice.files import read_arrays
 from advice.runs.checkpoints import Counters
 from advice.runs.loop import Listener, train
-from advice.runs.records import RunFolder
+from advice.runs.records import RunFolder, read_actions
 from advice.shields import shield as shields
-from advice.types import EpisodeRecord
+from advice.types import EpisodeRecord, Verdict
 from tiny import Corridor
 
 
@@ -123,10 +123,18 @@ def test_a_kill_while_fitting_loses_nothing(
 def test_what_the_agent_learns_from_an_intervention(
     learn_from: str, penalty: float, extra: int, tmp_path: Path
 ) -> None:
-    class Sees(Notes):
+    class Sees(Listener):
+        """Notes what the agent observes; the armed shield replaces every third proposal."""
+
         actions: list[tuple[Any, ...]]
+        guarded = 0
+
+        def guard(self, obs: Any, action: Any, rate_actions: Any = None) -> Verdict:
+            self.guarded += 1
+            return Verdict(action) if self.guarded % 3 else Verdict(-action, intervened=True)
 
         def ready(self, agent: Any, shield: Any) -> None:
+            shield.guard = self.guard
             self.actions, observe = [], agent.observe
 
             def noted(transition: Any) -> None:
@@ -136,17 +144,13 @@ def test_what_the_agent_learns_from_an_intervention(
             agent.observe = noted
 
     sees = Sees()
-    config = run_config(
-        learn_from=learn_from, intervention_penalty=penalty, arm="fixed", k=5, k_rule="fixed"
-    )
+    config = run_config(learn_from=learn_from, intervention_penalty=penalty, arm="fixed", hold=0)
     config = dataclasses.replace(config, episodes=11)
     train(config, tmp_path, sees)
-    from advice.runs.records import read_actions
-
     folder = RunFolder(tmp_path)
     records = folder.read_episodes()
     interventions = sum(record.interventions for record in records)
-    assert interventions > 0
+    assert interventions == sees.guarded // 3 > 0
     state = read_arrays(folder.checkpoint / "state.safetensors", "checkpoint", 1)[1]
     steps = records[-1].total_steps
     assert state["replay"]["added"] == len(sees.actions) == steps + extra * interventions
