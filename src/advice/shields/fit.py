@@ -51,7 +51,7 @@ class Evidence(NamedTuple):
     @property
     def tells_actions_apart(self) -> bool:
         """Good enough to guard."""
-        return self.caught >= 0.7 and self.passed >= 0.3 and self.action_matters >= 0.2
+        return self.caught >= 0.7 and self.passed >= 0.2 and self.action_matters >= 0.2
 
 
 class DangerBin(NamedTuple):
