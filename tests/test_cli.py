@@ -177,6 +177,7 @@ def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
     first = advice("train", *options, "--method", "ddpg", "--agent.hidden-size", "16")
     folder = RunFolder(tmp_path / "out" / "randomised-goal" / "ddpg" / "seed-0")
     assert "done: ddpg on randomised-goal, seed 0: 6/6 episodes" in first
+    assert "violation probability so far 0.0% to" in first
     assert folder.episodes_file.read_text().splitlines()[0] == ",".join(COLUMNS)
     threads = json.loads(folder.config_file.read_text())["provenance"]["threads"]
     assert threads["OMP_NUM_THREADS"] == "1"
@@ -184,6 +185,7 @@ def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
     assert "agent.hidden_size: 16 there, 256 now" in refused
     table = advice("eval", "out", "--episodes", "3", "--video", "episode.mp4")
     assert "violations" in table
+    assert "violation probability per episode: at most" in table
     assert (tmp_path / "episode.mp4").stat().st_size > 1000
     assert "6/6 episodes" in advice("inspect", "out")
     assert "shielding can work here" in advice("check-env", "tiny:Corridor")
@@ -296,6 +298,19 @@ def test_eval_without_the_shield(grid: Path, capsys: pytest.CaptureFixture[str])
     code, out, _ = run(capsys, "eval", str(folder), "--episodes", "2", "--no-shield")
     assert code == 0
     assert "2 (without the shield)" in out
+
+
+def test_eval_bounds_the_violation_probability() -> None:
+    from advice.runs.evaluate import Evaluation, bound_in_words, summary_rows
+
+    clean = Evaluation(10, 1.0, 0.0, False, True, 2, 1, False)
+    assert "at most 1.0% with 95 % confidence" in bound_in_words([clean] * 300)
+    crash = clean._replace(violation=True, success=False, under_fallback=True)
+    assert "at most 1.6%" in bound_in_words([clean] * 299 + [crash])
+    rows = dict(summary_rows([clean, crash, clean._replace(violation=True)]))
+    assert rows["violations"] == "2"
+    assert rows["  where no action was safe"] == "1"
+    assert rows["steps without a safe action"] == "3"
 
 
 def test_demo_prints_a_table_and_draws_a_figure(

@@ -46,7 +46,7 @@ def train(
 
 
 def evaluate(run: Path, episodes: int = 50, shield: bool = True, video: Path | None = None) -> int:
-    """Run greedy episodes with a trained agent and its shield.
+    """Run greedy episodes with a trained agent and its shield, and bound the violation probability.
 
     Args:
         run: The run's folder.
@@ -56,6 +56,7 @@ def evaluate(run: Path, episodes: int = 50, shield: bool = True, video: Path | N
     """
     from rich.progress import Progress
 
+    from advice.runs.evaluate import bound_in_words, summary_rows
     from advice.runs.evaluate import evaluate as play
     from advice.runs.records import RunFolder
 
@@ -66,17 +67,8 @@ def evaluate(run: Path, episodes: int = 50, shield: bool = True, video: Path | N
         results = play(
             folder, episodes, shield, video, lambda done: bar.update(task, completed=done)
         )
-    count = len(results)
-    rows = [
-        ("episodes", f"{count}{'' if shield else ' (without the shield)'}"),
-        ("violations", f"{sum(r.violation for r in results)}"),
-        ("successes", f"{sum(r.success for r in results)}"),
-        ("mean return", f"{sum(r.episode_return for r in results) / count:.3f}"),
-        ("mean cost", f"{sum(r.cost for r in results) / count:.3f}"),
-        ("mean steps", f"{sum(r.steps for r in results) / count:.1f}"),
-        ("interventions", f"{sum(r.interventions for r in results)}"),
-    ]
-    print_table(("", folder.path.as_posix()), rows)
+    print_table(("", folder.path.as_posix()), summary_rows(results, shield))
+    say(bound_in_words(results))
     if video:
         say(f"video: {video}")
     return 0

@@ -19,6 +19,7 @@ from advice.runs.grid import Cell, Status, status_of
 from advice.runs.loop import Listener
 from advice.runs.records import RunFolder
 from advice.shields.autoencoder import FitProgress
+from advice.shields.bounds import running_bounds
 from advice.types import EpisodeRecord
 
 PLAIN_SECONDS = 15.0
@@ -26,7 +27,10 @@ PLAIN_SECONDS = 15.0
 
 
 class TrainingDisplay(Listener):
-    """Episode, return, recent violations and successes, interventions, K, steps/s, time left."""
+    """Episode, return, recent violations and successes, interventions, K, steps/s, time left.
+
+    Also a 95 % confidence sequence of the violation probability, averaged over the episodes so far.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -60,7 +64,7 @@ class TrainingDisplay(Listener):
 
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
         self._recent.append(record)
-        status = self._status(record)
+        status = self._status(record, counters)
         self._progress.update(
             self._task, completed=record.episode, description="training", status=status
         )
@@ -82,8 +86,9 @@ class TrainingDisplay(Listener):
     def _seconds_per_episode(self) -> float:
         return sum(record.seconds for record in self._recent) / len(self._recent)
 
-    def _status(self, record: EpisodeRecord) -> str:
+    def _status(self, record: EpisodeRecord, counters: Counters) -> str:
         recent = self._recent
+        low, high = running_bounds(counters.violations, counters.episode)
         spent = sum(r.seconds for r in recent)
         return (
             f"return {sum(r.episode_return for r in recent) / len(recent):+.2f}  "
@@ -91,6 +96,7 @@ class TrainingDisplay(Listener):
             f"{sum(r.success for r in recent)} successes, "
             f"{sum(r.interventions for r in recent)} interventions "
             f"({sum(r.no_safe_action for r in recent)} steps without a safe action)  "
+            f"violation probability so far {low:.1%} to {high:.1%}  "
             f"K {record.k or '-'}  {sum(r.steps for r in recent) / max(spent, 1e-9):.0f} steps/s"
         )
 

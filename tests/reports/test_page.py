@@ -31,6 +31,7 @@ from advice.reports.summaries import (
 )
 from advice.reports.tables import Table, as_latex, shown, write_table
 from advice.runs.records import COLUMNS
+from advice.shields.bounds import running_bounds
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +240,12 @@ def test_summary_and_k_tables_by_hand(tmp_path: Path) -> None:
     ends = [run.table[60:] for run in task.methods["advice"]]
     idle = [sum(not e[V] and not e[S] for e in end) for end in ends]
     assert row["neither"].value == pytest.approx(np.mean(idle))
+    # of all runs together, from the sequence that holds at every look
+    rate, low, high = row["violation probability"]
+    assert rate == pytest.approx(sum(counts) / sum(map(len, ends)))
+    bounds = running_bounds(sum(counts), sum(map(len, ends)))
+    assert (low, high) == pytest.approx(tuple(map(float, bounds)))
+    assert low < rate < high
     table = k_table(task, [])
     assert table is not None
     changes = [np.count_nonzero(np.diff(run.column("k")[60:])) for run in task.methods["advice"]]

@@ -23,6 +23,7 @@ from advice.reports.statistics import (
 )
 from advice.reports.style import method_label
 from advice.reports.tables import Row, Table
+from advice.shields.bounds import running_bounds
 
 Totals = dict[str, dict[int, float]]
 """method -> seed -> total"""
@@ -54,6 +55,17 @@ def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> 
     return estimate([float(x.mean() if mean else x.sum()) for x in parts if len(x)])
 
 
+def violation_probability(runs: Sequence[Run], skip: int) -> Interval:
+    """Violations per episode of all runs together, with their confidence sequence."""
+    found = [run.column("violation")[skip:] for run in usable(runs)]
+    count = sum(map(len, found))
+    if not count:
+        return UNKNOWN
+    total = float(sum(x.sum() for x in found))
+    low, high = running_bounds(total, count)
+    return Interval(total / count, float(low), float(high))
+
+
 def ended_by_limit(run: Run, skip: int) -> float:
     """Episodes after the first ``skip`` that the step limit ended."""
     return float(((run.column("violation") == 0) & (run.column("success") == 0))[skip:].sum())
@@ -80,6 +92,7 @@ def summary_table(task: TaskRuns) -> Table:
                 "return": per_run(runs, "return", skip, mean=True),
                 "cost": per_run(runs, "cost", skip, mean=True),
                 "interventions": per_run(runs, "interventions", skip, mean=True),
+                "violation probability": violation_probability(runs, skip),
                 "violations, full training": per_run(whole, "violation", 0),
             }
         )
@@ -91,7 +104,9 @@ def summary_table(task: TaskRuns) -> Table:
         f"Counts are per run over {part}; neither are the episodes with neither a violation nor "
         "a success, ended by the step limit; steps, return, cost and interventions are per "
         "episode. "
-        "± is the standard error over seeds, brackets are 95 % bootstrap intervals. "
+        "± is the standard error over seeds, brackets are 95 % bootstrap intervals; those of the "
+        "violation probability, per episode and averaged over the runs, are 95 % confidence "
+        "sequences, which hold while the policies change and however often one looks. "
         "Incomplete runs are not counted, for they have fewer episodes.",
     )
 

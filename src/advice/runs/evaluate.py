@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from advice.runs.loop import episode_seed, make_environment, rules_of
 from advice.runs.methods import build
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
+from advice.shields.bounds import clopper_pearson
 from advice.shields.session import StepGuard
 from advice.types import AdviceError, Array, Verdict
 
@@ -43,6 +44,10 @@ class Evaluation(NamedTuple):
     violation: bool
     success: bool
     interventions: int
+    no_safe_action: int
+    """Steps in which no candidate was safe, so that the fallback decided."""
+    under_fallback: bool
+    """The violation came of such a step."""
 
 
 def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -> Trained:
@@ -91,13 +96,15 @@ def play(
     """One episode, greedy or with exploration noise; frames of interventions get a red border."""
     env, agent, shield, rules = trained
     verdict, guard = Verdict(None), StepGuard()
-    interventions = 0
+    interventions = no_safe_action = 0
+    under_fallback = False
 
     def choose(obs: Any) -> Any:
-        nonlocal verdict, interventions
+        nonlocal verdict, interventions, no_safe_action
         proposed = agent.act(obs, explore=explore)
         verdict = guard(shield, obs, proposed, agent.rate_actions)
         interventions += verdict.intervened
+        no_safe_action += verdict.no_safe_action
         return verdict.action
 
     obs, _ = env.reset(seed=seed)
@@ -106,6 +113,7 @@ def play(
     for step in rollout(env, obs, choose, rules=rules):
         steps.append(step)
         guard.inside = step.signals.unsafe
+        under_fallback |= step.signals.unsafe and verdict.no_safe_action
         if frames is not None:
             frames.append(bordered(env.render(), verdict.intervened))
     return Evaluation(
@@ -115,6 +123,34 @@ def play(
         any(step.signals.unsafe for step in steps),
         any(step.signals.success for step in steps),
         interventions,
+        no_safe_action,
+        under_fallback,
+    )
+
+
+def summary_rows(results: Sequence[Evaluation], shielded: bool = True) -> list[tuple[str, str]]:
+    """What happened, as (name, value)."""
+    count = len(results)
+    return [
+        ("episodes", f"{count}{'' if shielded else ' (without the shield)'}"),
+        ("violations", f"{sum(r.violation for r in results)}"),
+        ("  where no action was safe", f"{sum(r.under_fallback for r in results)}"),
+        ("successes", f"{sum(r.success for r in results)}"),
+        ("mean return", f"{sum(r.episode_return for r in results) / count:.3f}"),
+        ("mean cost", f"{sum(r.cost for r in results) / count:.3f}"),
+        ("mean steps", f"{sum(r.steps for r in results) / count:.1f}"),
+        ("interventions", f"{sum(r.interventions for r in results)}"),
+        ("steps without a safe action", f"{sum(r.no_safe_action for r in results)}"),
+    ]
+
+
+def bound_in_words(results: Sequence[Evaluation]) -> str:
+    """The bound on the violation probability, and what it does not say."""
+    bound = clopper_pearson(sum(r.violation for r in results), len(results))
+    return (
+        f"violation probability per episode: at most {bound:.1%} with 95 % confidence "
+        "(Clopper-Pearson), for this agent and shield as they are, on episodes like these. "
+        "Nothing is said about vetoed actions: they are never tested."
     )
 
 

@@ -1,0 +1,221 @@
+"""Statements about violations that hold, with where each comes from.
+
+======================  =====================================  ====================================
+what                    when it holds                          source
+======================  =====================================  ====================================
+clopper_pearson         frozen agent and shield, episodes      Clopper and Pearson, Biometrika 1934
+                        drawn independently, looked at once
+ConfidenceSequence      while the policy changes, at every     sub-Bernoulli mixture: Robbins 1970;
+                        look at once                           Howard et al., Ann. Statist. 2021
+DriftAlarm              at every look at once                  mixture of likelihood ratios over
+                                                               change points: Shiryaev 1963; Ville
+learn_then_test         held-out episodes, drawn               Angelopoulos et al. 2021, with the
+                        independently                          p-values of Bates et al. 2021
+conformal_threshold     episodes exchangeable with the         Vovk et al. 2005
+                        held-out ones
+======================  =====================================  ====================================
+
+None of them says anything about actions that were vetoed: these are never tested.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr, betaincinv, xlogy
+
+Floats = NDArray[np.float64]
+Numbers: TypeAlias = Any  # a number, a sequence of them or an array
+_TILTS = np.geomspace(0.01, 8.0, 24)  # log odds ratios that the mixtures bet on
+_ODDS = np.array([1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # rates that the alarm looks for
+
+
+def _checked(name: str, value: float) -> float:
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name}: expected a number between 0 and 1, found {value!r}")
+    return float(value)
+
+
+def clopper_pearson(violations: int, episodes: int, confidence: float = 0.95) -> float:
+    """Upper bound on the violation probability per episode, exact for any number of episodes.
+
+    The p at which at most ``violations`` of ``episodes`` have probability 1 - confidence.
+    0 of 300 gives 1.0 % at 95 %.
+    """
+    _checked("confidence", confidence)
+    if not 0 <= violations <= episodes or episodes < 1:
+        raise ValueError(
+            f"expected 0 <= violations <= episodes and an episode, found {violations} of {episodes}"
+        )
+    if violations == episodes:
+        return 1.0
+    return float(betaincinv(violations + 1, episodes - violations, confidence))
+
+
+# -- while the policy changes ------------------------------------------------------------------
+
+
+def running_bounds(
+    totals: Numbers, counts: Numbers, confidence: float = 0.95
+) -> tuple[Floats, Floats]:
+    """(low, high) on the average violation probability of the first ``counts`` episodes, in which
+    there were ``totals`` violations; valid for all counts together.
+
+    With p_i the probability of a violation in episode i given all before it, and a fixed tilt a,
+    exp(a S_t) / prod(1 + p_i (e^a - 1)) is a martingale. As log(1 + p (e^a - 1)) is concave in p,
+    it is at least exp(a S_t) / (1 + m (e^a - 1))^t with m the average of the p_i. By Ville's
+    inequality a mixture of these over a exceeds 2 / alpha, ever, with probability at most alpha / 2
+    for a > 0 (too many violations: the lower bound) and for a < 0 (the upper one).
+    """
+    _checked("confidence", confidence)
+    total, count = np.broadcast_arrays(np.asarray(totals, float), np.asarray(counts, float))
+
+    def crossing(side: int, outside: Floats) -> Floats:
+        """Between the observed average and ``outside``, where a mean begins to be excluded."""
+        inside = total / np.maximum(count, 1.0)
+        for _ in range(30):
+            middle = (inside + outside) / 2
+            far = excludes(total, count, middle, side, confidence)
+            outside, inside = np.where(far, middle, outside), np.where(far, inside, middle)
+        return outside
+
+    return crossing(1, np.zeros(total.shape)), crossing(-1, np.ones(total.shape))
+
+
+def excludes(
+    total: Numbers, count: Numbers, mean: Numbers, side: int, confidence: float = 0.95
+) -> NDArray[np.bool_]:
+    """Whether an average probability lies below the lower bound (``side`` 1) or above the upper one
+    (-1), for arrays of equal shape."""
+    tilts, limit = side * _TILTS, math.log(2 * len(_TILTS) / (1.0 - confidence))
+    total, count, mean = (np.asarray(x, float)[..., None] for x in (total, count, mean))
+    logs = total * tilts - count * np.log1p(mean * np.expm1(tilts))
+    return np.asarray(np.exp(np.minimum(logs - limit, 1.0)).sum(-1) >= 1.0)
+
+
+class ConfidenceSequence:
+    """Bounds on the average violation probability so far, valid at every look.
+
+    ``update`` takes 1 for an episode with a violation and 0 for one without (or any number between)
+    and returns (low, high): with probability ``confidence`` the average of the probabilities that
+    the episodes so far had, each given what came before it, is within the bounds after every
+    episode. The policy may change as it likes. See :func:`running_bounds`.
+    """
+
+    def __init__(self, confidence: float = 0.95) -> None:
+        self.confidence = _checked("confidence", confidence)
+        self.total, self.count = 0.0, 0
+
+    def update(self, x: float) -> tuple[float, float]:
+        """Add one episode; the bounds on the average up to it."""
+        if not 0.0 <= x <= 1.0:
+            raise ValueError(f"x: expected a number from 0 to 1, found {x!r}")
+        self.total, self.count = self.total + float(x), self.count + 1
+        return self.bounds
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """(low, high) now; (0, 1) before the first episode."""
+        low, high = running_bounds(self.total, self.count, self.confidence)
+        return float(low), float(high)
+
+
+# -- after deployment --------------------------------------------------------------------------
+
+
+class DriftAlarm:
+    """Tells that the violation probability has risen above a certified one.
+
+    While every episode's probability is at most ``certified``, whatever else changes, the alarm is
+    given, ever, with probability at most ``false_alarms``. It is a mixture, over when the rate
+    rises and to what, of likelihood ratios: constant memory and time.
+    """
+
+    def __init__(self, certified: float, false_alarms: float = 0.05) -> None:
+        self.certified = _checked("certified", certified)
+        self.false_alarms = _checked("false_alarms", false_alarms)
+        self._started = np.zeros(len(_ODDS))
+        self.episodes = self.violations = 0
+        self.evidence = 1.0
+        """The mixture; the alarm is given when it reaches 1 / false_alarms."""
+        self.alarmed = False
+
+    def update(self, violation: bool) -> bool:
+        """Add one episode; True from the alarm on."""
+        self.episodes += 1
+        self.violations += bool(violation)
+        violated = np.asarray(bool(violation))
+        self._started, evidence = drift_step(self._started, self.episodes, violated, self.certified)
+        self.evidence = float(evidence)
+        self.alarmed = self.alarmed or self.evidence >= 1.0 / self.false_alarms
+        return self.alarmed
+
+
+def drift_step(
+    started: Floats, episode: int, violation: NDArray[np.bool_], certified: float
+) -> tuple[Floats, Floats]:
+    """One episode more: evidence (..., odds) of rises that have begun, and (...) the mixture.
+
+    A rise begins in ``episode`` with prior probability 1 / (episode (episode + 1)).
+    """
+    raised = _ODDS * certified / (1 + (_ODDS - 1) * certified)
+    started = started + 1.0 / (episode * (episode + 1) * len(_ODDS))
+    ratio = np.where(violation[..., None], raised / certified, (1 - raised) / (1 - certified))
+    started = started * ratio
+    return started, started.sum(-1) + 1.0 / (episode + 1)
+
+
+# -- choosing settings on held-out episodes ----------------------------------------------------
+
+
+class Tested(NamedTuple):
+    """What :func:`learn_then_test` found."""
+
+    chosen: int | None
+    """The loosest setting whose rate is shown to be small enough; None if not even the first."""
+    p_values: Floats
+    """(m,) of "the rate of this setting exceeds the limit"."""
+    needed: int
+    """Episodes from which on no loss at all would show that the rate is small enough."""
+
+
+def hoeffding_bentkus(mean: Numbers, count: int, limit: float) -> Floats:
+    """p-value of "the expected loss exceeds ``limit``" for ``count`` losses of [0, 1]."""
+    mean = np.minimum(np.asarray(mean, float), limit)
+    gap = xlogy(mean, mean / limit) + xlogy(1 - mean, (1 - mean) / (1 - limit))
+    bentkus = math.e * bdtr(np.ceil(count * mean - 1e-9), count, limit)
+    return np.minimum(np.minimum(np.exp(-count * gap), bentkus), 1.0)
+
+
+def learn_then_test(losses: Numbers, limit: float, confidence: float = 0.9) -> Tested:
+    """The loosest of m settings whose expected loss is at most ``limit``, with ``confidence``.
+
+    ``losses``: (n, m), the loss in [0, 1] of each setting on each of n held-out episodes, the
+    strictest setting first. The settings are tested in that order and the first failure ends the
+    tests, so the confidence need not be shared among them; their order must not come from these
+    episodes.
+    """
+    losses = np.asarray(losses, float)
+    delta = 1.0 - _checked("confidence", confidence)
+    limit, count = _checked("limit", limit), len(losses)
+    needed = math.ceil(math.log(delta) / math.log1p(-limit) - 1e-9)
+    if count == 0:
+        return Tested(None, np.ones(losses.shape[1:]), needed)
+    p_values = hoeffding_bentkus(losses.mean(axis=0), count, limit)
+    failed = np.flatnonzero(p_values > delta)
+    passed = int(failed[0]) if len(failed) else len(p_values)
+    return Tested(passed - 1 if passed else None, p_values, needed)
+
+
+def conformal_threshold(scores: Numbers, exceeded: float = 0.05) -> float:
+    """A number that a further score exceeds with probability at most ``exceeded``.
+
+    ``scores``: one per held-out episode, exchangeable with the further one. Infinite where there
+    are fewer than 1 / exceeded - 1 of them.
+    """
+    ordered = np.sort(np.asarray(scores, float))
+    rank = math.ceil((len(ordered) + 1) * (1.0 - _checked("exceeded", exceeded)) - 1e-9)
+    return float(ordered[rank - 1]) if rank <= len(ordered) else math.inf
