@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 
 from advice import commands
 from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig, from_dict, to_dict
-from advice.types import AdviceError, suggest
+from advice.types import AdviceError, printable, suggest
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "demo": commands.demo,
@@ -164,5 +164,5 @@ def usage() -> str:
 
 
 def fail(message: str) -> NoReturn:
-    print(f"advice: {message}", file=sys.stderr)
+    print(f"advice: {printable(message)}", file=sys.stderr)
     sys.exit(2)

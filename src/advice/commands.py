@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from advice.config import TrainConfig, flat
-from advice.types import AdviceError, SettingError, Terminal
+from advice.types import AdviceError, SettingError, Terminal, printable
 
 INTERRUPTED = 130
 
@@ -45,7 +45,13 @@ def train(
     return 0
 
 
-def evaluate(run: Path, episodes: int = 50, shield: bool = True, video: Path | None = None) -> int:
+def evaluate(
+    run: Path,
+    episodes: int = 50,
+    shield: bool = True,
+    video: Path | None = None,
+    trust_task: bool = False,
+) -> int:
     """Run greedy episodes with a trained agent and its shield, and bound the violation probability.
 
     Args:
@@ -53,6 +59,7 @@ def evaluate(run: Path, episodes: int = 50, shield: bool = True, video: Path | N
         episodes: Number of episodes.
         shield: Guard with the run's shield (--no-shield: the agent alone).
         video: Film the first three episodes to this mp4 file.
+        trust_task: Run the code of the module that the run's task module:Class names.
     """
     from rich.progress import Progress
 
@@ -61,7 +68,7 @@ def evaluate(run: Path, episodes: int = 50, shield: bool = True, video: Path | N
     from advice.runs.records import RunFolder
 
     check_positive(episodes=episodes)
-    folder = RunFolder.find(run)
+    folder = RunFolder.find(run, trust_task)
     with Progress(console=console(), disable=not console().is_terminal, transient=True) as bar:
         task = bar.add_task("evaluating", total=episodes)
         results = play(
@@ -96,17 +103,23 @@ def inspect(path: Path) -> int:
     return 0
 
 
-def report(runs: tuple[Path, ...], out: Path = Path("report"), any_version: bool = False) -> int:
+def report(
+    runs: tuple[Path, ...],
+    out: Path = Path("report"),
+    any_version: bool = False,
+    trust_task: bool = False,
+) -> int:
     """Write one page of curves, tables and claims about runs, and each figure as a file.
 
     Args:
         runs: Folders with runs below them, finished or not.
         out: Folder for index.html, figures/ and tables/.
         any_version: Compare runs of different code versions too (the page says so).
+        trust_task: Run the code of the modules that tasks of the form module:Class name.
     """
     from advice.reports.page import write_report
 
-    made = write_report(runs, out, any_version, say)
+    made = write_report(runs, out, any_version, say, trust_task)
     for item in made.collection.left_out:
         say(f"left out {item.path}: {item.why}")
     for task in made.collection.tasks:
@@ -127,6 +140,7 @@ def replay(
     video: Path | None = None,
     counterfactual: bool = False,
     horizon: int = 10,
+    trust_task: bool = False,
 ) -> int:
     """Simulate one recorded episode again, exactly, and write a page to view it step by step.
 
@@ -139,6 +153,7 @@ def replay(
         video: Also film the episode to this mp4 file.
         counterfactual: At each intervention, also try the proposed action: was it unsafe?
         horizon: Steps for which the proposed action is held in that trial.
+        trust_task: Run the code of the module that the run's task module:Class names.
     """
     from advice.reports.replay_page import needed_in_words, write_replay
     from advice.runs.evaluate import check_video_name
@@ -150,7 +165,7 @@ def replay(
         check_video_name(video)
     named: Literal["worst", "first-violation"] = "first-violation" if first_violation else "worst"
     which = named if episode is None else episode
-    made = write_replay(run, out, which, video, counterfactual, horizon)
+    made = write_replay(run, out, which, video, counterfactual, horizon, trust_task)
     say(f"episode {made.episode}, {made.interventions} interventions")
     if made.counterfactuals is not None:
         say(f"needed within {horizon} steps: {needed_in_words(made.counterfactuals)}")
@@ -300,6 +315,7 @@ def demo(
     from advice.demo import demo_cells, demo_rows, draw, train_pair
     from advice.display import GridDisplay
     from advice.runs.evaluate import evaluate
+    from advice.runs.records import RunFolder
 
     cells = demo_cells(out, task, seed, episodes, construction_episodes)
     say(f"training plain DDPG and ADVICE side by side: {task}, seed {seed}")
@@ -312,7 +328,8 @@ def demo(
     draw(cells, out / "demo.png")
     say(f"figure: {out / 'demo.png'}")
     try:
-        evaluate(cells[1].folder, episodes=3, video=out / "demo.mp4")
+        trained = RunFolder(cells[1].folder.path, trust_task=True)  # the task the user named
+        evaluate(trained, episodes=3, video=out / "demo.mp4")
     except AdviceError as error:  # the environment cannot render
         say(f"no video: {error}")
     else:
@@ -360,7 +377,7 @@ def console() -> Any:
 
 
 def say(message: str) -> None:
-    console().print(message, soft_wrap=True, markup=False)
+    console().print(printable(message), soft_wrap=True, markup=False)
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -370,7 +387,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for title, *cells in zip(titles, *rows, strict=True):
         table.add_column(title, no_wrap=max(map(len, cells), default=0) <= 40, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     console().print(table, markup=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -26,6 +27,7 @@ _CHOICES = {
     "LearnFrom": LearnFrom,
 }
 _STEP = (0, 1e3)  # a learning rate
+_NAME = re.compile(r"\w[\w ./:+=,()-]*")
 
 
 def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
@@ -322,6 +324,11 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         check_numbers(self)
+        if not isinstance(self.options, dict):
+            raise SettingError(f"options: expected names and numbers, found {self.options!r}")
+        for name, value in self.options.items():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise SettingError(f"options.{name}: expected a number, found {value!r}")
 
 
 @dataclass(frozen=True)
@@ -349,6 +356,21 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_numbers(self, seed=(0, 2**32 - 1))
+        for name in ("task", "method", "study"):
+            if (value := getattr(self, name)) or name != "study":
+                check_name(name, value)
+        if not isinstance(self.shield_from, str | None):
+            raise SettingError(f"shield_from: expected a path, found {self.shield_from!r}")
+
+
+def check_name(what: str, value: Any) -> None:
+    """Raise SettingError unless a name can be printed, drawn and be a part of a path."""
+    if not isinstance(value, str) or len(value) > 100 or not _NAME.fullmatch(value):
+        found = f"{value!r:.120}"
+        raise SettingError(
+            f"{what}: expected a name of at most 100 letters, digits and . _ - / : + = , ( ) that "
+            f"begins with a letter or digit, found {found}"
+        )
 
 
 Config = TypeVar("Config")

@@ -20,7 +20,7 @@ from advice.runs.loop import Listener
 from advice.runs.records import RunFolder
 from advice.shields.autoencoder import FitProgress
 from advice.shields.bounds import running_bounds
-from advice.types import EpisodeRecord
+from advice.types import EpisodeRecord, printable
 
 PLAIN_SECONDS = 15.0
 """Off a terminal, at most one line per this many seconds."""
@@ -81,7 +81,7 @@ class TrainingDisplay(Listener):
         self._progress.update(self._task, description="fitting the shield", status=status)
 
     def said(self, message: str) -> None:
-        self._console.print(message, soft_wrap=True, highlight=False, markup=False)
+        self._console.print(printable(message), soft_wrap=True, highlight=False, markup=False)
 
     def _seconds_per_episode(self) -> float:
         return sum(record.seconds for record in self._recent) / len(self._recent)
@@ -135,7 +135,7 @@ class GridDisplay:
             if self._known.get(status.cell.name, "queued") != status.state:
                 reason = f": {status.reason}" if status.reason else ""
                 line = f"{status.cell.name} {status.state}{reason}"
-                self._console.print(line, soft_wrap=True, markup=False)
+                self._console.print(printable(line), soft_wrap=True, markup=False)
             self._known[status.cell.name] = status.state
         if time.monotonic() - self._last_line >= PLAIN_SECONDS:
             self._last_line = time.monotonic()
@@ -153,11 +153,11 @@ def grid_table(statuses: Sequence[Status], parallel: int, rows: int) -> Table:
     styles = {"running": "green", "failed": "red", "done": "dim"}
     for status in shown:
         table.add_row(
-            escape(status.cell.name),
+            escape(printable(status.cell.name)),
             status.state,
             f"{status.episode}/{status.cell.config.episodes}",
             f"{status.steps_per_second:.0f}" if status.state == "running" else "",
-            escape(status.reason),
+            escape(printable(status.reason)),
             style=styles.get(status.state, ""),
         )
     if len(statuses) > len(shown):

@@ -210,7 +210,7 @@ class Line(gym.Env[Any, Any]):
 
 def test_a_wrappers_time_limit_ends_no_trial(tmp_path: Path) -> None:
     config = TrainConfig(task=f"{__name__}:Line", env=EnvConfig(max_episode_steps=50))
-    folder = RunFolder(tmp_path)
+    folder = RunFolder(tmp_path, trust_task=True)
     folder.write_config(config)
     writer = RecordWriter(folder, Line.action_space, 0, 0)
     for _ in range(50):
@@ -242,7 +242,7 @@ def test_float64_actions_come_back_in_all_their_bits(tmp_path: Path) -> None:
         env=EnvConfig(max_episode_steps=20),
         agent=AgentConfig(hidden_size=8, batch_size=4),
     )
-    folder = RunFolder(tmp_path)
+    folder = RunFolder(tmp_path, trust_task=True)
     train(config, folder)
     assert resimulate(folder, 2).executed.dtype == np.float64
     writer = RecordWriter(folder, Fine.action_space, 0, 0)

@@ -33,23 +33,28 @@ def make(task: str, **options: Any) -> NavigationEnv:
     return env
 
 
-def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:
+def make_from_name(name: str, /, **options: Any) -> gymnasium.Env[Any, Any]:
     """The environment called ``name``; ``options`` go to its constructor.
 
-    Raises SettingError if there is none or if it cannot be made.
+    A ``module:Class`` imports that module, which runs its code; the class must be a
+    :class:`gymnasium.Env`. Raises SettingError if there is none or if it cannot be made.
     """
-    if short_name(name) in TASKS:
-        return make(name, **options)
     module_name, _, attribute = name.partition(":")
     factory = None
     if attribute:
         factory = getattr(_import_from_here(module_name, name), attribute, None)
+        if factory is not None and not _is_environment(factory):
+            raise SettingError(f"{name}: expected a subclass of gymnasium.Env, found {factory!r}")
     try:
-        if not callable(factory):
+        if short_name(name) in TASKS:
+            return make(name, **options)
+        if factory is None:
             return gymnasium.make(name, **options)
         limit = options.pop("max_episode_steps", None)
         env = factory(**options)
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+    except SettingError:
+        raise
     except gymnasium.error.Error as error:
         if isinstance(error, gymnasium.error.DependencyNotInstalled):
             raise SettingError(f"{name} could not be made: {error}") from None
@@ -63,6 +68,20 @@ def make_from_name(name: str, **options: Any) -> gymnasium.Env[Any, Any]:
         raise SettingError(
             f"{name} could not be made{given}: {type(error).__name__}: {error}"
         ) from error
+
+
+def refuse_foreign_code(name: str) -> None:
+    """Raise SettingError if making the environment ``name`` would import a module it names."""
+    if ":" in name:
+        raise SettingError(
+            f"the task {name!r} is named by a file, and making it would run the code of the module "
+            f"{name.partition(':')[0]!r}; if you trust that code, say so with --trust-task "
+            "(in Python: RunFolder(path, trust_task=True))"
+        )
+
+
+def _is_environment(factory: Any) -> bool:
+    return isinstance(factory, type) and issubclass(factory, gymnasium.Env)
 
 
 def _import_from_here(module_name: str, wanted: str) -> Any:

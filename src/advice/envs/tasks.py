@@ -171,9 +171,12 @@ def _checked(name: str, value: Any, row: TaskSpec) -> float:
     if number < least or (name in _ABOVE_ZERO and number == 0):
         bound = "above 0" if name in _ABOVE_ZERO else f"of at least {least}"
         raise SettingError(f"{name}: expected a number {bound}, found {value!r}")
+    if whole and name != "max_episode_steps" and number > MOST_OBJECTS:
+        raise SettingError(f"{name}: expected at most {MOST_OBJECTS}, found {value!r}")
     return int(number) if whole else number
 
 
+MOST_OBJECTS = 1000
 _LEAST = {"max_episode_steps": 1, "lidar_bins": 3}
 _ABOVE_ZERO = {"arena", "lidar_range", "cube_half_edge"} | {
     f"{kind}_radius" for kind in ("goal", "circle", "button", "pillar", "hazard")

@@ -111,10 +111,12 @@ class Collection(NamedTuple):
     code: str
 
 
-def load(paths: Iterable[Path | str], any_version: bool = False) -> Collection:
+def load(
+    paths: Iterable[Path | str], any_version: bool = False, trust_task: bool = False
+) -> Collection:
     """Read all runs below ``paths``; raises AdviceError if none of them can be used."""
     roots = [Path(path) for path in paths]
-    runs, left_out = _read_all(roots)
+    runs, left_out = _read_all(roots, trust_task)
     runs, notes, code = _one_code(runs, left_out, any_version)
     by_task: dict[str, list[Run]] = {}
     for run in runs:
@@ -130,7 +132,7 @@ def load(paths: Iterable[Path | str], any_version: bool = False) -> Collection:
 # ---- reading
 
 
-def _read_all(roots: Sequence[Path]) -> tuple[list[Run], list[LeftOut]]:
+def _read_all(roots: Sequence[Path], trust_task: bool) -> tuple[list[Run], list[LeftOut]]:
     runs: list[Run] = []
     left_out = [LeftOut(root, "there is no such folder") for root in roots if not root.is_dir()]
     found: dict[Path, Path] = {}
@@ -140,7 +142,7 @@ def _read_all(roots: Sequence[Path]) -> tuple[list[Run], list[LeftOut]]:
                 found.setdefault(file.parent.resolve(), file.parent)
     for path in sorted(found.values()):
         try:
-            runs.append(read_run(RunFolder(path)))
+            runs.append(read_run(RunFolder(path, trust_task)))
         except (AdviceError, OSError, ValueError) as error:
             left_out.append(LeftOut(path, str(error).replace(f"{path}/", "")))
     return runs, left_out

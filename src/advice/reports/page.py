@@ -54,10 +54,11 @@ def write_report(
     out: Path | str,
     any_version: bool = False,
     progress: Callable[[str], None] = lambda message: None,
+    trust_task: bool = False,
 ) -> Report:
     """Read all runs below ``runs`` and write OUT/index.html, OUT/figures and OUT/tables."""
     progress("reading the runs")
-    collection = load(runs, any_version)
+    collection = load(runs, any_version, trust_task)
     tasks = collection.tasks
     groups = [group for task in tasks for group in (*task.compared, *task.all_variants)]
     looks = method_looks({group.method for group in groups})

@@ -47,9 +47,10 @@ def write_replay(
     video: Path | None = None,
     counterfactual: bool = False,
     horizon: int = 10,
+    trust_task: bool = False,
 ) -> ReplayReport:
     """Simulate one episode of a run again and write its page (and film)."""
-    folder = RunFolder.find(run)
+    folder = RunFolder.find(run, trust_task)
     config = folder.read_config()
     episode = choose_episode(folder, choice)
     replay = resimulate(folder, episode)

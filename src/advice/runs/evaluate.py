@@ -13,7 +13,7 @@ from advice.agents.agent import Agent
 from advice.envs.rollout import rollout
 from advice.envs.signals import SignalRules
 from advice.runs.checkpoints import Checkpointer
-from advice.runs.loop import episode_seed, make_environment, rules_of
+from advice.runs.loop import environment_of, episode_seed, rules_of
 from advice.runs.methods import build
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
 def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -> Trained:
     """Restore what a run has learnt so far."""
     config = folder.read_config()
-    env = make_environment(config, **env_options)
+    env = environment_of(folder, **env_options)
     agent, shield = build(config, env.observation_space, env.action_space)
     counters = Checkpointer(
         folder.checkpoint, {"agent": agent, "shield": shield}, agent.replay

@@ -16,7 +16,7 @@ import numpy as np
 
 from advice.agents.agent import Agent
 from advice.config import TrainConfig
-from advice.envs.make import make_from_name
+from advice.envs.make import make_from_name, refuse_foreign_code
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
@@ -122,6 +122,14 @@ def make_environment(config: TrainConfig, **kwargs: Any) -> Any:
     if config.env.observe_velocity:
         options["observe_velocity"] = True
     return make_from_name(config.task, **options)
+
+
+def environment_of(folder: RunFolder, **kwargs: Any) -> Any:
+    """The task that a run's folder names; SettingError if that would run code it may not."""
+    config = folder.read_config()
+    if not folder.trust_task:
+        refuse_foreign_code(config.task)
+    return make_environment(config, **kwargs)
 
 
 def rules_of(config: TrainConfig, env: Any) -> SignalRules:

@@ -50,10 +50,14 @@ class FolderLockedError(AdviceError):
 
 
 class RunFolder:
-    """The files of one run; see the module's table."""
+    """The files of one run; see the module's table.
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    Its settings may name a task that is made by code of a module, ``module:Class``; that code is
+    run only with ``trust_task``.
+    """
+
+    def __init__(self, path: Path | str, trust_task: bool = False) -> None:
+        self.path, self.trust_task = Path(path), trust_task
 
     config_file = property(lambda self: self.path / "config.json")
     episodes_file = property(lambda self: self.path / "episodes.csv")
@@ -71,7 +75,7 @@ class RunFolder:
         return cls(Path(root).joinpath(*map(file_name, names)))
 
     @classmethod
-    def find(cls, path: Path | str) -> RunFolder:
+    def find(cls, path: Path | str, trust_task: bool = False) -> RunFolder:
         """The run in ``path``, or the only one below it."""
         path = Path(path)
         found = [path]
@@ -80,7 +84,7 @@ class RunFolder:
         if len(found) != 1:
             names = "".join(f"\n  {run}" for run in sorted(found)[:20])
             raise AdviceError(f"{path}: expected the folder of one run, found {len(found)}{names}")
-        return cls(found[0])
+        return cls(found[0], trust_task)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from advice.config import TrainConfig
 from advice.envs.rollout import Step, rollout
 from advice.envs.signals import SignalRules
 from advice.runs.evaluate import bordered, load_trained, write_video
-from advice.runs.loop import episode_seed, make_environment, rules_of
+from advice.runs.loop import environment_of, episode_seed, rules_of
 from advice.runs.records import RunFolder, read_actions
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
@@ -90,7 +90,7 @@ def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
 
 def resimulate(folder: RunFolder, episode: int) -> Replay:
     """Simulate a recorded episode; AdviceError if it does not come out as recorded."""
-    env = make_environment(folder.read_config())
+    env = environment_of(folder)
     try:
         return _simulate(env, folder, episode)
     finally:
@@ -100,7 +100,7 @@ def resimulate(folder: RunFolder, episode: int) -> Replay:
 def save_film(folder: RunFolder, replay: Replay, path: Path) -> None:
     """The episode from above as a video, with a red border at interventions."""
     config = folder.read_config()
-    env = make_environment(config, render_mode="rgb_array")
+    env = environment_of(folder, render_mode="rgb_array")
     try:
         _, steps = _repeat(env, config, replay.record.episode, replay.executed)
         frames = [
@@ -117,7 +117,7 @@ def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> lis
     if horizon < 1:
         raise AdviceError(f"horizon: expected at least 1 step, found {horizon}")
     config = folder.read_config()
-    env, other = make_environment(config), make_environment(config)
+    env, other = environment_of(folder), environment_of(folder)
     inner, shape = env.unwrapped, env.action_space.shape
     rules = rules_of(config, env)
     unsafe = replay.violations | (replay.costs > 0)
