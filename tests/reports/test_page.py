@@ -162,10 +162,26 @@ def test_tables_as_csv_and_latex(tmp_path: Path) -> None:
         header, cells = list(csv.reader(stream))
     assert header[1:3] == ["mean (mean)", "mean (standard error)"]
     assert cells == ["a_b & 5 %", "12.345", "0.678", "1.5", "1.0", "2.0", "3"]
-    assert table.text == [["a_b & 5 %", "12.35 ± 0.68", "1.5 [1, 2]", "3"]]
+    assert table.text == [["a_b & 5 %", "12.35 ± 0.68", "1.50 [1.00, 2.00]", "3"]]
     latex = as_latex(table)
-    assert r"a\_b \& 5 \% & 12.35 $\pm$ 0.68 & 1.5 [1, 2] & 3 \\" in latex
+    assert r"a\_b \& 5 \% & 12.35 $\pm$ 0.68 & 1.50 [1.00, 2.00] & 3 \\" in latex
     assert latex.count(r"\toprule") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Estimate(2.1003108, 0.0000099), "2.100 ± <0.001"),
+        (Estimate(0.2115, 0.0055), "0.2115 ± 0.0055"),
+        (Estimate(628.0, 12.3), "628 ± 12"),
+        (Estimate(0.0, 0.0), "0 ± 0"),
+        (Interval(77.8, 65.0, 86.04), "78 [65, 86]"),
+        (Interval(1.0, 0.5625, 1.0), "1.00 [0.56, 1.00]"),
+        (Interval(5.0, np.nan, np.nan), "5"),
+    ],
+)
+def test_numbers_are_rounded_to_what_is_known(value: Estimate | Interval, text: str) -> None:
+    assert shown(value) == text
 
 
 def test_latex_tables_are_ascii(made: Report) -> None:
@@ -210,7 +226,7 @@ def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:
     assert [row["against"] for row in table.rows] == ["DDPG"]
     assert table.caption.endswith(left_out)
     rows = {row["method"]: row for row in summary_table(task).rows}
-    for name in ("violations", "violations, interquartile mean", "successes", "neither"):
+    for name in ("violations", "violations per goal", "successes", "timeouts"):
         assert shown(rows["CSC"][name]) == "–"
     assert shown(rows["CSC"]["steps"]) != "–"  # a mean per episode may stand
     overall = aggregate_table([task, task._replace(task="another")])
@@ -236,16 +252,21 @@ def test_summary_and_k_tables_by_hand(tmp_path: Path) -> None:
     (task,) = load([tmp_path]).tasks
     row = summary_table(task).rows[1]
     counts = [run.column("violation")[60:].sum() for run in task.methods["advice"]]
-    assert row["violations"] == pytest.approx((np.mean(counts), abs(counts[0] - counts[1]) / 2))
+    half = 12.7062 * abs(counts[0] - counts[1]) / 2  # Student's t of one degree of freedom
+    by_hand = (np.mean(counts), max(0, np.mean(counts) - half), np.mean(counts) + half)
+    assert row["violations"] == pytest.approx(by_hand, abs=1e-3)
+    assert row["seeds"] == "2 (few)"
     ends = [run.table[60:] for run in task.methods["advice"]]
     idle = [sum(not e[V] and not e[S] for e in end) for end in ends]
-    assert row["neither"].value == pytest.approx(np.mean(idle))
     # of all runs together, from the sequence that holds at every look
     rate, low, high = row["violation probability"]
     assert rate == pytest.approx(sum(counts) / sum(map(len, ends)))
     bounds = running_bounds(sum(counts), sum(map(len, ends)))
     assert (low, high) == pytest.approx(tuple(map(float, bounds)))
     assert low < rate < high
+    assert row["timeouts"].value == pytest.approx(np.mean(idle))
+    goals = sum(end[:, S].sum() for end in ends)
+    assert row["violations per goal"].value == pytest.approx(sum(counts) / goals)
     table = k_table(task, [])
     assert table is not None
     changes = [np.count_nonzero(np.diff(run.column("k")[60:])) for run in task.methods["advice"]]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advice.reports.statistics import Interval, reduction
+from advice.reports.statistics import Interval, rank_test, reduction
 from advice.reports.style import method_label
 
 MIN_SEEDS = 3
@@ -21,7 +21,7 @@ class Claim(NamedTuple):
 
     sentence: str
     holds: bool = False
-    """True if the interval excludes zero and ADVICE has less."""
+    """True if ADVICE has less and the interval (without one: the rank test) excludes chance."""
     saved: Interval | None = None
 
 
@@ -63,15 +63,18 @@ def compare(
     percent, low, high = (100.0 * x for x in saved)
     if percent < 0:
         percent, low, high, fewer = -percent, -high, -low, "more"
+    interval = f"95 % interval {low:.0f} to {high:.0f} %"
+    if np.isnan(low):
+        interval = "no interval, because its runs had none" if mine.mean() == 0 else "no interval"
     preliminary = min(len(mine), len(theirs)) < GOOD_SEEDS
     doubt = low <= 0 <= high
     return Claim(
         f"{name}: {percent:.0f} % {fewer} {what} than the best other method ({method_label(best)}) "
-        f"on {task}, 95 % interval {_range(low, high)}, {seeds}"
+        f"on {task}, {interval}, {seeds}"
         + ("; the interval includes zero, so no difference can be claimed" if doubt else "")
         + ("; preliminary: fewer seeds than the paper's five" if preliminary else "")
         + f".{left_out}",
-        saved.low > 0,
+        bool(saved.low > 0 or (np.isnan(low) and percent > 0 and rank_test(mine, theirs) < 0.05)),
         saved,
     )
 
@@ -80,14 +83,6 @@ def not_compared(totals: Mapping[str, Mapping[int, float]]) -> str:
     """A sentence that names the methods without totals; empty if there are none."""
     names = [method_label(method) for method, seeds in totals.items() if not seeds]
     return f" Not compared, because their runs are incomplete: {', '.join(names)}." if names else ""
-
-
-def _range(low: float, high: float) -> str:
-    if np.isinf(low):
-        return f"up to {high:.0f} %, no lower bound"
-    if np.isinf(high):
-        return f"from {low:.0f} %, no upper bound"
-    return f"{low:.0f} to {high:.0f} %"
 
 
 def _seeds(mine: int, theirs: int) -> str:

@@ -138,7 +138,7 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
             compare(task.task, summaries.totals(task, "cost", summaries.after(task)), what="cost")
         )
     drawings = _curve_figures(task, looks, graded)
-    tables = [summaries.summary_table(task), summaries.comparison_table(task)]
+    tables = [summaries.summary_table(task, graded), summaries.comparison_table(task)]
     sections = [
         writer.section(
             f"{task.slug}-curves", "Learning and safety", drawings, tables, _late_shields(task)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advice.reports.claims import MIN_SEEDS, by_seed, not_compared
-from advice.reports.curves import k_history, total
+from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, by_seed, not_compared
+from advice.reports.curves import total
 from advice.reports.load import Run, TaskRuns, Variant, complete, usable
 from advice.reports.statistics import (
     UNKNOWN,
@@ -15,11 +15,16 @@ from advice.reports.statistics import (
     Interval,
     estimate,
     improvement_probability,
-    iqm_interval,
+    interquartile_mean,
+    mean_interval,
     paired_difference,
+    quotient,
     rank_test,
+    ratio,
+    ratio_of_estimates,
     reduction,
     run_lengths,
+    saving,
 )
 from advice.reports.style import method_label
 from advice.reports.tables import Row, Table
@@ -49,6 +54,12 @@ def activation_of(run: Run) -> int:
     return due if due < len(run.table) else 0
 
 
+def armed_from(run: Run) -> int:
+    """Episodes before the first with an armed shield; all if there was none."""
+    armed = run.column("k") > 0
+    return int(np.argmax(armed)) if armed.any() else len(armed)
+
+
 def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> Estimate:
     """A column's total (or mean over episodes) per run, over runs."""
     parts = [run.column(column)[skip:] for run in usable(runs)]
@@ -66,31 +77,48 @@ def violation_probability(runs: Sequence[Run], skip: int) -> Interval:
     return Interval(total / count, float(low), float(high))
 
 
-def ended_by_limit(run: Run, skip: int) -> float:
+def timeouts(run: Run, skip: int) -> float:
     """Episodes after the first ``skip`` that the step limit ended."""
     return float(((run.column("violation") == 0) & (run.column("success") == 0))[skip:].sum())
 
 
-def summary_table(task: TaskRuns) -> Table:
-    """One row per method: the part after activation, and violations of the full training."""
+def per_goal(runs: Sequence[Run], skip: int) -> Estimate:
+    """Violations per success."""
+    return quotient(*([total(run, x, skip) for run in runs] for x in ("violation", "success")))
+
+
+def seeds_shown(runs: Sequence[Run]) -> str:
+    """How many there are, marked if they are few."""
+    return f"{len(runs)}{' (few)' * (len(runs) < GOOD_SEEDS)}"
+
+
+_FEW = f"few: with fewer than {GOOD_SEEDS} seeds an interval is wide and a mean is a first guess. "
+_COUNTED = (
+    "Timeouts are the episodes with neither a violation nor a success, ended by the step limit. "
+)
+
+
+def summary_table(task: TaskRuns, graded: bool = False) -> Table:
+    """One row per method: the part after activation, and violations of the full training.
+
+    ``graded``: an episode's cost says more than whether it was violated.
+    """
     skip = after(task)
     rows: list[Row] = []
     for method, runs in task.methods.items():
         whole = complete(runs)
-        counted = [total(run, "violation", skip) for run in whole]
+        counted = np.array([total(run, "violation", skip) for run in whole])
         rows.append(
             {
                 "method": method_label(method),
-                "seeds": len(usable(runs)),
-                "violations": estimate(counted),
-                "violations, interquartile mean": iqm_interval([np.array(counted)])
-                if whole
-                else UNKNOWN,
+                "seeds": seeds_shown(usable(runs)),
+                "violations": not_negative(mean_interval(counted)) if whole else UNKNOWN,
                 "successes": per_run(whole, "success", skip),
-                "neither": estimate([ended_by_limit(run, skip) for run in whole]),
-                "steps": per_run(runs, "steps", skip, mean=True),
+                "timeouts": estimate([timeouts(run, skip) for run in whole]),
+                "violations per goal": per_goal(whole, skip),
                 "return": per_run(runs, "return", skip, mean=True),
-                "cost": per_run(runs, "cost", skip, mean=True),
+                **({"cost": per_run(runs, "cost", skip, mean=True)} if graded else {}),
+                "steps": per_run(runs, "steps", skip, mean=True),
                 "interventions": per_run(runs, "interventions", skip, mean=True),
                 "violation probability": violation_probability(runs, skip),
                 "violations, full training": per_run(whole, "violation", 0),
@@ -101,83 +129,124 @@ def summary_table(task: TaskRuns) -> Table:
         f"{task.slug}-summary",
         f"{task.task}: what each method did",
         rows,
-        f"Counts are per run over {part}; neither are the episodes with neither a violation nor "
-        "a success, ended by the step limit; steps, return, cost and interventions are per "
-        "episode. "
-        "± is the standard error over seeds, brackets are 95 % bootstrap intervals; those of the "
-        "violation probability, per episode and averaged over the runs, are 95 % confidence "
-        "sequences, which hold while the policies change and however often one looks. "
-        "Incomplete runs are not counted, for they have fewer episodes.",
+        f"Counts are per run over {part}; return, {'cost, ' * graded}steps and interventions are "
+        f"per episode. {_COUNTED}"
+        "Brackets are 95 % intervals (Student's t), ± is the standard error over seeds; "
+        f"{_FEW}The brackets of the violation probability, per episode and averaged over the runs, "
+        "are 95 % confidence sequences, which hold while the policies change and however often one "
+        "looks. Incomplete runs are not counted, for they have fewer episodes.",
     )
 
 
+def not_negative(found: Interval) -> Interval:
+    """Of something that cannot be below zero."""
+    return found._replace(low=float(np.maximum(found.low, 0.0)))
+
+
 def comparison_table(task: TaskRuns, ours: str = "advice") -> Table | None:
-    """ADVICE against each other method: violations after activation."""
-    counts = totals(task, "violation", after(task))
+    """ADVICE against each other method: violations and timeouts after activation."""
+    skip = after(task)
+    counts = totals(task, "violation", skip)
     others = [method for method, seeds in counts.items() if seeds and method != ours]
     if not counts.get(ours) or not others:
         return None
     rows: list[Row] = []
     mine = by_seed(counts[ours])
+    late = {
+        method: {run.config.seed: timeouts(run, skip) for run in complete(runs)}
+        for method, runs in task.methods.items()
+    }
+    goals = {m: (per_goal(complete(r), skip), len(complete(r))) for m, r in task.methods.items()}
     for method in others:
         theirs = by_seed(counts[method])
         saved = reduction(mine, theirs) if theirs.mean() > 0 else UNKNOWN
+        per = saving(ratio_of_estimates([goals[ours]], [goals[method]]))
         rows.append(
             {
                 "against": method_label(method),
-                "saved, %": Interval(*(100 * x for x in saved)),
-                "paired difference": paired_difference(counts[ours], counts[method])
-                or "no common seed",
                 "pairs": len(set(counts[ours]) & set(counts[method])),
-                "probability of improvement": improvement_probability([mine], [theirs]),
+                "fewer violations, %": percent(saved),
+                "fewer violations per goal, %": percent(per),
+                "violations, difference": paired_difference(counts[ours], counts[method])
+                or "no common seed",
+                "timeouts, difference": paired_difference(late[ours], late[method])
+                or "no common seed",
+                "probability of fewer": improvement_probability([mine], [theirs]),
                 "rank test, p": rank_test(mine, theirs),
             }
         )
     return Table(
         f"{task.slug}-comparison",
-        f"{task.task}: {method_label(ours)} against each other method, violations",
+        f"{task.task}: {method_label(ours)} against each other method",
         rows,
-        "Brackets are 95 % stratified bootstrap intervals over seeds. The paired difference is "
-        "ADVICE minus the other on the same seeds (same starts); the probability of improvement is "
-        "the chance that a run of ADVICE has fewer violations than one of the other; p is of the "
-        "two-sided Mann-Whitney test." + not_compared(counts),
+        "Brackets are 95 % intervals: of percentages by Welch's t on logarithms, of differences by "
+        "Student's t. A difference is ADVICE minus the other on the same seeds (same starts); "
+        "the probability of fewer is the chance that a run of ADVICE has fewer violations than "
+        "one of the other; p is of the exact two-sided Mann-Whitney test." + not_compared(counts),
     )
 
 
+def percent(found: Interval) -> Interval:
+    return Interval(*(100.0 * x for x in found))
+
+
 def aggregate_table(tasks: Sequence[TaskRuns], ours: str = "advice") -> Table | None:
-    """All tasks together: violations relative to plain DDPG's mean on the same task."""
-    counts = {
-        task.task: {m: s for m, s in totals(task, "violation", after(task)).items() if s}
+    """All tasks together: violations relative to plain DDPG's on the same task."""
+    found = {
+        task.task: {m: complete(runs) for m, runs in task.methods.items() if complete(runs)}
         for task in tasks
     }
-    scales = {
-        name: by_seed(found["ddpg"]).mean()
-        for name, found in counts.items()
-        if "ddpg" in found and min(map(len, found.values())) >= MIN_SEEDS
+    skips = {task.task: after(task) for task in tasks}
+    counts = {
+        name: {
+            m: np.array([total(run, "violation", skips[name]) for run in runs])
+            for m, runs in methods.items()
+        }
+        for name, methods in found.items()
     }
-    names = [name for name, scale in scales.items() if scale > 0]
+    names = [
+        name
+        for name, methods in counts.items()
+        if "ddpg" in methods
+        and min(map(len, methods.values())) >= MIN_SEEDS
+        and methods["ddpg"].mean() > 0
+    ]
     if len(names) < 2:
         return None
     everywhere = [m for m in counts[names[0]] if all(m in counts[name] for name in names)]
-    scaled = {m: [by_seed(counts[n][m]) / scales[n] for n in names] for m in everywhere}
+    of = {m: [counts[name][m] for name in names] for m in everywhere}
+    goals = {
+        m: [(per_goal(found[n][m], skips[n]), len(found[n][m])) for n in names] for m in everywhere
+    }
     rows: list[Row] = [
         {
             "method": method_label(method),
-            "runs": sum(map(len, found)),
-            "interquartile mean": iqm_interval(found),
-            "probability that ADVICE has fewer": improvement_probability(scaled[ours], found)
-            if ours in scaled and method != ours
+            "runs": sum(map(len, of[method])),
+            "violations": ratio(of[method], of["ddpg"]) if method != "ddpg" else 1,
+            "violations, interquartile mean": interquartile_mean(
+                [x / base.mean() for x, base in zip(of[method], of["ddpg"], strict=True)]
+            ),
+            "violations per goal": ratio_of_estimates(goals[method], goals["ddpg"])
+            if method != "ddpg"
+            else 1,
+            "timeouts": float(
+                np.mean([timeouts(run, skips[n]) for n in names for run in found[n][method]])
+            ),
+            "probability that ADVICE has fewer": improvement_probability(of[ours], of[method])
+            if ours in of and method != ours
             else "–",
         }
-        for method, found in scaled.items()
+        for method in everywhere
     ]
     return Table(
         "all-tasks",
         "All tasks together: violations after activation, relative to DDPG",
         rows,
-        f"Each run's violations are divided by DDPG's mean on the same task; {len(names)} tasks "
-        f"(those with at least {MIN_SEEDS} seeds of each method), methods with complete runs "
-        "on all of them, runs resampled within each task and method, 95 % intervals.",
+        f"Violations and violations per goal are divided by DDPG's on the same task; geometric "
+        f"mean over {len(names)} tasks (those with at least {MIN_SEEDS} seeds of each method), "
+        "methods with complete runs on all of them; timeouts are per run. 95 % intervals by "
+        "Welch's t on logarithms; the interquartile mean has a bootstrap interval from eight seeds "
+        "on.",
     )
 
 
@@ -203,10 +272,12 @@ def k_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
                     for k in ks
                 },
                 "changes of K": estimate([float(np.count_nonzero(np.diff(k))) for k in armed_k]),
-                "violations": estimate(
-                    [float(h.violations.sum()) for run in runs if (h := k_history(run))]
+                "violations": estimate([total(run, "violation", armed_from(run)) for run in runs]),
+                "timeouts": estimate([timeouts(run, armed_from(run)) for run in runs]),
+                "violations per goal": quotient(
+                    *([total(r, x, armed_from(r)) for r in runs] for x in ("violation", "success"))
                 ),
-                "seeds": len(runs),
+                "seeds": seeds_shown(runs),
             }
         )
     if not rows:
@@ -215,7 +286,8 @@ def k_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
         f"{task.slug}-k",
         f"{task.task}: consecutive episodes per K, and changes of K",
         rows,
-        "Episodes in which the shield was armed; mean ± standard error over seeds.",
+        "From the first episode with an armed shield on; mean ± standard error over seeds; "
+        f"{_FEW}{_COUNTED}",
     )
 
 
@@ -230,11 +302,13 @@ def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table
         rows.append(
             {
                 "runs": f"{method_label(method)}, {label}",
-                "seeds": len(runs),
+                "seeds": seeds_shown(runs),
                 "episodes": estimate([float(len(run.table) - skip) for run in runs]),
                 "violations": per_run(runs, "violation", skip),
                 "violation rate": per_run(runs, "violation", skip, mean=True),
                 "successes": per_run(runs, "success", skip),
+                "timeouts": estimate([timeouts(run, skip) for run in runs]),
+                "violations per goal": per_goal(runs, skip),
                 "return": per_run(runs, "return", skip, mean=True),
                 "violations, full training": per_run(runs, "violation", 0),
             }
@@ -243,7 +317,7 @@ def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table
         f"{task.slug}-{name}",
         f"{task.task}: the study's runs after activation",
         rows,
-        "Mean ± standard error over seeds; return is per episode.",
+        f"Mean ± standard error over seeds; return is per episode; {_FEW}{_COUNTED}",
     )
 
 

@@ -42,13 +42,17 @@ def shown(value: Value) -> str:
     if isinstance(value, Estimate):
         if not value.error > 1e-9 * abs(value.value):  # one seed has no error, equal seeds none
             return shown(value.value) + ("" if math.isnan(value.error) else " ± 0")
-        # Two digits of the error, and the mean to the same place.
-        places = max(0, 1 - math.floor(math.log10(value.error)))
-        return f"{value.value:.{places}f} ± {value.error:.{places}f}"
+        places = _places(value.value, value.error)
+        error = f"{value.error:.{places}f}"
+        if not float(error):
+            error = f"<{10.0**-places:.{places}f}"
+        return f"{value.value:.{places}f} ± {error}"
     if isinstance(value, Interval):
-        if math.isnan(value.low):  # one seed has no interval
-            return shown(value.value)
-        return f"{shown(value.value)} [{shown(value.low)}, {shown(value.high)}]"
+        if not math.isfinite(value.low) or not math.isfinite(value.high):
+            ends = "" if math.isnan(value.low) else f" [{shown(value.low)}, {shown(value.high)}]"
+            return shown(value.value) + ends  # one seed has no interval
+        places = _places(value.value, (value.high - value.low) / 2)
+        return "{:.{p}f} [{:.{p}f}, {:.{p}f}]".format(*value, p=places)
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -56,6 +60,14 @@ def shown(value: Value) -> str:
     if isinstance(value, int) or float(value).is_integer():
         return f"{int(value)}"
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _places(value: float, error: float) -> int:
+    """Decimals for two digits of the error, but at most four digits of the value."""
+    if not error > 0:
+        return 0 if float(value).is_integer() else 2
+    digits = 3 - math.floor(math.log10(max(abs(value), error)))
+    return max(0, min(1 - math.floor(math.log10(error)), digits))
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Value]]) -> None:
