@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,6 @@ def test_help_needs_no_heavy_import() -> None:
         (("train", "--method", "advise"), "did you mean 'advice'?"),
         (("train", "--task", "randomized-goal"), "did you mean 'randomised-goal'?"),
         (("train", "--env.options", "cubess", "3"), "cubes"),
-        (("eval", "nowhere"), "expected the folder of one run"),
         (("inspect", "nowhere.safetensors"), "no such file"),
         (("check-env", "randomised-gaol"), "did you mean 'randomised-goal'?"),
         (("bench", "--suite", "cor"), "did you mean 'core'?"),
@@ -108,7 +108,14 @@ def test_help_needs_no_heavy_import() -> None:
         (("bench", "--seeds", "0"), "seeds: expected 1 or more, found 0"),
         (("demo", "--episodes", "5"), "expected more --episodes than the 250"),
         (("report", "nowhere"), "nowhere"),
+        (("eval", "nowhere"), "nowhere: no such folder"),
+        (("replay", "."), ".: no run in this folder"),
+        (("eval", __file__), "is a file, expected a run's folder"),
+        (("inspect", __file__), "expected an advice shield"),
+        (("check-env", "Foo-v0"), "no environment 'Foo-v0'; expected a task (semi-random-goal"),
+        (("check-env", "CartPol-v1"), "no environment 'CartPol-v1', did you mean 'CartPole-v1'?"),
         (("replay", "nowhere", "--worst", "--first-violation"), "choose one of --episode N"),
+        (("replay", "nowhere", "--any"), "--any goes with --first-violation"),
     ],
 )
 def test_mistakes_are_explained(
@@ -255,6 +262,23 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_a_folder_of_many_runs_names_them(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "eval", str(grid))
+    assert code == 2
+    assert f"{grid}: 2 runs in this folder, name one:\n  {grid}/randomised-goal/advice" in err
+
+
+def test_a_dry_run_sums_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("advice.runs.plan.measure", lambda config: 100.0)
+    code, out, _ = run(capsys, "bench", "--suite", "paper", "--dry-run", "--out", str(tmp_path))
+    assert code == 0
+    assert len(out.splitlines()) < 40
+    assert re.search(r"core .* 0, 1, 2, 3, 4 +2000 +120 queued", out)
+    assert "core-hours" in out
+
+
 def test_status_of_a_grid(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "bench", "--status", str(grid))
     assert code == 0
@@ -281,7 +305,7 @@ def test_report_of_a_grid(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert list((tmp_path / "report" / "figures").iterdir())
 
 
-@pytest.mark.parametrize("which", [("--worst",), ("--episode", "20", "--counterfactual")])
+@pytest.mark.parametrize("which", [(), ("--episode", "20", "--counterfactual")])
 def test_replay_of_a_recorded_episode(
     which: tuple[str, ...], grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -136,6 +136,7 @@ def replay(
     episode: int | None = None,
     worst: bool = False,
     first_violation: bool = False,
+    any: bool = False,
     out: Path = Path("replay.html"),
     video: Path | None = None,
     counterfactual: bool = False,
@@ -144,11 +145,14 @@ def replay(
 ) -> int:
     """Simulate one recorded episode again, exactly, and write a page to view it step by step.
 
+    Without a choice it is the last episode in which the armed shield intervened, or else the worst.
+
     Args:
         run: The run's folder.
         episode: The episode's number, from 1.
-        worst: The episode of highest cost and, among those, lowest return (the default).
-        first_violation: The first episode with a violation.
+        worst: The episode of highest cost and, among those, lowest return.
+        first_violation: The first episode with a violation after the shield was armed.
+        any: With --first-violation: also before it was armed.
         out: The page to write.
         video: Also film the episode to this mp4 file.
         counterfactual: At each intervention, also try the proposed action: was it unsafe?
@@ -157,13 +161,18 @@ def replay(
     """
     from advice.reports.replay_page import needed_in_words, write_replay
     from advice.runs.evaluate import check_video_name
+    from advice.runs.resimulate import Choice
 
     if (episode is not None) + worst + first_violation > 1:
         raise AdviceError("choose one of --episode N, --worst and --first-violation")
     check_positive(horizon=horizon)
     if video:
         check_video_name(video)
-    named: Literal["worst", "first-violation"] = "first-violation" if first_violation else "worst"
+    if any and not first_violation:
+        raise AdviceError("--any goes with --first-violation")
+    named: Choice = "worst" if worst else "intervened"
+    if first_violation:
+        named = "any-violation" if any else "first-violation"
     which = named if episode is None else episode
     made = write_replay(run, out, which, video, counterfactual, horizon, trust_task)
     say(f"episode {made.episode}, {made.interventions} interventions")
@@ -267,8 +276,7 @@ def bench(
     if dry_run:
         say("measuring the speed of this machine ...")
         estimate = plan(cells, parallel, only_missing)
-        rows = [(cell.name, str(cell.config.episodes), state) for cell, state in estimate.cells]
-        print_table(("run", "episodes", "state"), rows)
+        print_table(("study", "tasks", "methods", "seeds", "episodes", "runs"), estimate.rows())
         say(str(estimate))
         return 0
     with RunFolder(out).locked():

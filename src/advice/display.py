@@ -27,7 +27,7 @@ PLAIN_SECONDS = 15.0
 
 
 class TrainingDisplay(Listener):
-    """Episode, return, recent violations and successes, interventions, K, steps/s, time left.
+    """Progress, what the last 100 episodes brought, K, steps/s and the time left.
 
     Also a 95 % confidence sequence of the violation probability, averaged over the episodes so far.
     """
@@ -56,6 +56,8 @@ class TrainingDisplay(Listener):
 
     def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None:
         self._total = config.episodes
+        if counters.episode:  # a resumed run goes on counting
+            self._recent.extend(folder.read_episodes()[: counters.episode])
         self._task = self._progress.add_task(
             "training", total=config.episodes, completed=counters.episode, status=""
         )
@@ -89,15 +91,20 @@ class TrainingDisplay(Listener):
     def _status(self, record: EpisodeRecord, counters: Counters) -> str:
         recent = self._recent
         low, high = running_bounds(counters.violations, counters.episode)
-        spent = sum(r.seconds for r in recent)
+        spent, steps = sum(r.seconds for r in recent), sum(r.steps for r in recent)
+        shield = ""
+        if record.k:
+            shield = (
+                f", {sum(r.interventions for r in recent) / steps:.0%} of steps replaced, "
+                f"{sum(r.no_safe_action for r in recent) / steps:.1%} without a safe action, "
+                f"K {record.k}"
+            )
         return (
-            f"return {sum(r.episode_return for r in recent) / len(recent):+.2f}  "
             f"last {len(recent)}: {sum(r.violation for r in recent)} violations, "
             f"{sum(r.success for r in recent)} successes, "
-            f"{sum(r.interventions for r in recent)} interventions "
-            f"({sum(r.no_safe_action for r in recent)} steps without a safe action)  "
-            f"violation probability so far {low:.1%} to {high:.1%}  "
-            f"K {record.k or '-'}  {sum(r.steps for r in recent) / max(spent, 1e-9):.0f} steps/s"
+            f"return {sum(r.episode_return for r in recent) / len(recent):+.2f}{shield}; "
+            f"violation probability so far {low:.1%} to {high:.1%}; "
+            f"{steps / max(spent, 1e-9):.0f} steps/s"
         )
 
 
@@ -144,7 +151,7 @@ class GridDisplay:
 
 
 def grid_table(statuses: Sequence[Status], parallel: int, rows: int) -> Table:
-    """The cells, running and failed ones first,, with the whole grid in the caption."""
+    """The cells, running and failed ones first, with the whole grid in the caption."""
     order = {"running": 0, "failed": 1, "stopped": 2, "queued": 3, "done": 4}
     table = Table("cell", "state", "episode", "steps/s", "", box=None, pad_edge=False)
     table.caption = grid_line(statuses, parallel)

@@ -128,7 +128,7 @@ def _read(
     length = int.from_bytes(stream.read(8), "little")
     if size < 8 or length > min(_MAX_HEADER, size - 8):
         raise BrokenFileError(
-            f"expected a header within {size} bytes, found one that claims {length}"
+            f"expected an advice {kind}, found a file whose header claims {length} bytes"
         )
     raw = stream.read(length)
     try:
@@ -138,9 +138,7 @@ def _read(
         digest, text = metadata["sha256"], metadata["document"]
         unsigned = _header(header, text, kind, version, _DIGEST_PLACE)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise BrokenFileError(
-            f"expected a header of an advice {kind}, found something else"
-        ) from None
+        raise BrokenFileError(f"expected an advice {kind}, found something else") from None
     if found_kind != kind:
         raise BrokenFileError(f"expected an advice {kind}, found {str(found_kind)[:80]!r}")
     if found_version != version:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -112,9 +113,17 @@ def printable(text: str) -> str:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """``", did you mean 'x'?"`` with the nearest known name, or an empty string."""
-    near = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.4)
-    return f", did you mean {near[0]!r}?" if near else ""
+    """``", did you mean 'x'?"`` with the nearest known name, or an empty string.
+
+    Versions of Gymnasium ids do not count: ``Foo-v0`` is not near to every other ``-v0``.
+    """
+
+    def stem(name: str) -> str:
+        return re.sub(r"-v\d+$", "", str(name))
+
+    stems = {stem(one): one for one in known}
+    near = difflib.get_close_matches(stem(name), stems, n=1)
+    return f", did you mean {stems[near[0]]!r}?" if near else ""
 
 
 def as_float_vector(value: Any, size: int, what: str) -> NDArray[np.float64]:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import io
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from driven import SHIELD, drive
 from gymnasium.spaces import Box
+from matplotlib.image import imread
 
 from advice import Shield
 from advice.config import AgentConfig, EnvConfig, TrainConfig
 from advice.reports.page import write_report
 from advice.reports.replay_page import needed_in_words, write_replay
 from advice.runs.loop import episode_seed, make_environment, train
-from advice.runs.records import RecordWriter, RunFolder
+from advice.runs.records import COLUMNS, RecordWriter, RunFolder
 from advice.runs.resimulate import (
     Counterfactual,
     choose_episode,
@@ -77,7 +80,11 @@ def test_another_ending_is_an_error(run: RunFolder, tmp_path: Path) -> None:
 def test_choosing_an_episode(run: RunFolder) -> None:
     records = run.read_episodes()
     first = next(record.episode for record in records if record.violation)
-    assert choose_episode(run, "first-violation") == first
+    assert choose_episode(run, "any-violation") == first
+    armed = next(record.episode for record in records if record.k and record.violation)
+    assert choose_episode(run, "first-violation") == armed > first
+    last = [record.episode for record in records if record.k and record.interventions][-1]
+    assert choose_episode(run, "intervened") == last
     worst = records[choose_episode(run, "worst") - 1]
     assert worst.violation
     assert worst.episode_return == min(r.episode_return for r in records if r.violation)
@@ -85,6 +92,27 @@ def test_choosing_an_episode(run: RunFolder) -> None:
         resimulate(run, 21)
     with pytest.raises(AdviceError, match="found 0"):
         resimulate(run, 0)
+
+
+def test_no_violation_after_arming_is_said(tmp_path: Path) -> None:
+    config = TrainConfig(episodes=3)
+    folder = RunFolder(tmp_path)
+    folder.write_config(config)
+
+    def write(*episodes: tuple[int, bool, int]) -> None:
+        lines = [f"{n},5,{5 * n},0.0,0.0,{int(v)},0,0,0,{k},0.0,0.1" for n, v, k in episodes]
+        folder.episodes_file.write_text("\n".join((",".join(COLUMNS), *lines, "")))
+
+    write((1, True, 0), (2, False, 4), (3, False, 4))
+    with pytest.raises(AdviceError, match=r"violation after the shield was armed in episode 2; --"):
+        choose_episode(folder, "first-violation")
+    assert choose_episode(folder, "intervened") == 1  # no interventions: the worst
+    write((1, True, 0))
+    with pytest.raises(AdviceError, match="its shield was never armed"):
+        choose_episode(folder, "first-violation")
+    write((1, False, 0))
+    with pytest.raises(AdviceError, match=r"no episode with a violation$"):
+        choose_episode(folder, "any-violation")
 
 
 def test_counterfactuals_restore_the_state(run: RunFolder, busy: int) -> None:
@@ -121,12 +149,16 @@ def test_counterfactuals_in_words() -> None:
     assert needed_in_words([]) == "0 of 0 interventions"
 
 
+def data_of(page: Path) -> dict[str, Any]:
+    script = r'<script id="data" type="application/json">(.*?)</script>'
+    found = re.search(script, page.read_text(), re.DOTALL)
+    assert found
+    return dict(json.loads(found.group(1)))
+
+
 def test_the_page_holds_the_episode(run: RunFolder, busy: int, tmp_path: Path) -> None:
     made = write_replay(run.path, tmp_path / "replay.html", busy, counterfactual=True, horizon=5)
-    text = made.page.read_text()
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
-    assert found
-    data = json.loads(found.group(1))
+    data = data_of(made.page)
     steps = run.read_episodes()[busy - 1].steps
     shapes = {name: tuple(packed["shape"]) for name, packed in data["arrays"].items()}
     assert shapes["poses"] == (steps + 1, 3)
@@ -134,7 +166,13 @@ def test_the_page_holds_the_episode(run: RunFolder, busy: int, tmp_path: Path) -
     assert shapes["neighbours"] == (steps, SHIELD.k_max, 2)
     assert len(data["counterfactuals"]) == made.interventions
     assert data["lidars"] == ["target", "cubes"]
-    assert not re.search(r"(src|href)=[\"']?https?:", text)
+    assert not re.search(r"(src|href)=[\"']?https?:", made.page.read_text())
+    shield, replay = Shield.load(run.shield_file), resimulate(run, busy)
+    stuck = [
+        shield.guard(obs, action).no_safe_action
+        for obs, action in zip(replay.observations[:-1], replay.proposed, strict=True)
+    ]
+    assert base64.b64decode(data["arrays"]["noSafe"]["data"]) == bytes(stuck)
 
 
 def test_candidates_that_follow_the_proposal_are_not_on_the_page(tmp_path: Path) -> None:
@@ -219,6 +257,50 @@ def test_a_wrappers_time_limit_ends_no_trial(tmp_path: Path) -> None:
     writer.close()
     found = counterfactuals(folder, resimulate(folder, 1), horizon=10)
     assert [(item.needed, item.harm_after) for item in found] == [(True, 3)] * 50
+
+
+class Drawn(Line):
+    """The same, with frames: redder at each step."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 50}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._at += 1
+        return np.zeros(1, np.float32), 0.0, self._at == 6, False, {"violation": self._at == 6}
+
+    def render(self) -> Any:
+        frame = np.zeros((300, 600, 3), np.uint8)
+        frame[..., 0] = 40 * self._at
+        return frame
+
+
+@pytest.mark.parametrize("name", ["Drawn", "Line"])
+def test_frames_of_a_foreign_environment(name: str, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, trust_task=True)
+    folder.write_config(TrainConfig(task=f"{__name__}:{name}", method="ddpg"))
+    writer = RecordWriter(folder, Line.action_space, 0, 0)
+    steps = 6 if name == "Drawn" else 3
+    for _ in range(steps):
+        writer.step(np.ones(1), np.ones(1))
+    writer.episode(EpisodeRecord(1, steps, steps, 0.0, 0.0, True, False, 0, 0, 0, 0.0, 0.1))
+    writer.close()
+    made = write_replay(folder.path, tmp_path / "replay.html", trust_task=True)
+    data = data_of(made.page)
+    if name == "Line":
+        assert data["frames"] == []
+        assert "There are no frames of this environment" in made.page.read_text()
+        return
+    assert data["fps"] == 50
+    pictures = [
+        imread(io.BytesIO(base64.b64decode(frame.split(",")[1])), format="jpeg")
+        for frame in data["frames"]
+    ]
+    assert [picture.shape for picture in pictures] == [(200, 400, 3)] * 7
+    red = [int(picture[..., 0].mean()) for picture in pictures]
+    assert red == pytest.approx([40 * step for step in range(7)], abs=6)
 
 
 class Fine(gym.Env[Any, Any]):

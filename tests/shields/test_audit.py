@@ -231,7 +231,8 @@ def test_a_session_logs_the_audit_of_each_fit_in_one_line(matters, level, caplog
     assert [x.levelname for x in caplog.records] == [level] * 2
     first, second = caplog.messages
     assert first == f"the shield is fitted and armed: {found.line}"
-    assert second.startswith("the shield is fitted anew: balanced accuracy 100%")
+    verdict = "the audit warns" if level == "WARNING" else "the audit finds nothing against it"
+    assert second.startswith(f"the shield is fitted anew: {verdict} (balanced accuracy 100%")
     assert ("WARNING" in first) == (level == "WARNING")
     assert "\n" not in first
 

@@ -58,11 +58,10 @@ def make_from_name(name: str, /, **options: Any) -> gymnasium.Env[Any, Any]:
     except gymnasium.error.Error as error:
         if isinstance(error, gymnasium.error.DependencyNotInstalled):
             raise SettingError(f"{name} could not be made: {error}") from None
-        hint = suggest(name, {**TASKS, **gymnasium.registry})
-        raise SettingError(
-            f"no environment {name!r}{hint}; expected a task ({', '.join(TASKS)}), "
-            "a registered Gymnasium id, or module:Class"
-        ) from error
+        hint = suggest(name, {**TASKS, **gymnasium.registry}) or (
+            f"; expected a task ({', '.join(TASKS)}), a registered Gymnasium id, or module:Class"
+        )
+        raise SettingError(f"no environment {name!r}{hint}") from error
     except Exception as error:
         given = f" with {', '.join(options)}" if options else ""
         raise SettingError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from advice.runs.resimulate import (
     Replay,
     choose_episode,
     counterfactuals,
+    film,
     final_critic,
     resimulate,
     save_film,
@@ -28,6 +30,8 @@ from advice.shields.cautiousness import required_votes
 from advice.types import Array, BrokenFileError, RateActions
 
 _MEMORY = 4000  # remembered features shown in the latent space
+_FRAMES = 400  # at most this many frames, of at most this width
+_FRAME_WIDTH = 400
 
 
 class ReplayReport(NamedTuple):
@@ -43,7 +47,7 @@ class ReplayReport(NamedTuple):
 def write_replay(
     run: Path | str,
     out: Path | str,
-    choice: Choice | int = "worst",
+    choice: Choice | int = "intervened",
     video: Path | None = None,
     counterfactual: bool = False,
     horizon: int = 10,
@@ -56,6 +60,12 @@ def write_replay(
     replay = resimulate(folder, episode)
     found = counterfactuals(folder, replay, horizon) if counterfactual else None
     shield, notes = _shield_view(folder, replay)
+    frames = []
+    if replay.poses is None:
+        try:
+            frames = _jpegs(film(folder, replay))
+        except Exception as error:  # whatever a foreign environment raises where it cannot draw
+            notes.append(f"There are no frames of this environment: {error}")
     record = replay.record
     data = {
         "arrays": {name: _packed(array) for name, array in (_arrays(replay) | shield).items()},
@@ -67,6 +77,8 @@ def write_replay(
         "kMax": config.shield.k_max,
         "counterfactuals": [list(item) for item in found or []],
         "horizon": horizon if found is not None else 0,
+        "fps": replay.fps,
+        "frames": frames,
     }
     facts = [
         ("task", config.task),
@@ -93,7 +105,9 @@ def write_replay(
             # "</" inside a script element would end it.
             "data": Markup(json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
             "has_car": replay.poses is not None,
+            "has_frames": bool(frames),
             "has_lidar": replay.bins > 0,
+            "action_size": replay.executed.shape[1],
             "has_shield": bool(shield),
         },
     )
@@ -134,12 +148,12 @@ def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], l
         shield = Shield.load(folder.shield_file)
     except BrokenFileError as error:
         return {}, [f"The shield cannot be shown: {error}"]
-    notes = []
+    notes = ["The maps show the shield as the run left it; it may be fitted anew in a run."]
     if replay.record.k == 0:
-        notes.append(
+        notes = [
             "The shield was not armed in this episode: the maps show what it would have said, with "
             f"K = {shield.k} as at the end of the run."
-        )
+        ]
     rate = final_critic(folder)
     if rate is None:
         notes.append("The run has no checkpoint: actions are rated by nearness to the proposal.")
@@ -149,7 +163,7 @@ def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], l
 
 
 def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[str, Array]:
-    candidates, votes, ratings, latent, done, neighbours, safe, own = ([] for _ in range(8))
+    candidates, votes, ratings, latent, done, neighbours, safe, own, stuck = ([] for _ in range(9))
     for obs, proposed, executed in zip(
         replay.observations[:-1], replay.proposed, replay.executed, strict=True
     ):
@@ -163,6 +177,7 @@ def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[st
         neighbours.append(seen.memory[seen.verdict.neighbours])
         safe.append(seen.neighbour_safe)
         own.append(seen.verdict.safe_neighbours)
+        stuck.append(seen.verdict.no_safe_action)
     step = -(-len(seen.memory) // _MEMORY)
     fixed = (np.array(candidates) == candidates[0]).all(axis=(0, 2))  # others follow the proposal
     flat = np.array(ratings, dtype=np.float64)[:, fixed]
@@ -179,10 +194,25 @@ def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[st
         "neighbours": _plane(np.array(neighbours)),
         "neighboursSafe": np.array(safe, dtype=np.uint8),
         "ownVotes": np.array(own, dtype=np.uint8),
+        "noSafe": np.array(stuck, dtype=np.uint8),
         "memory": _plane(seen.memory[::step]),
         "memorySafe": seen.memory_safe[::step].astype(np.uint8),
         "required": np.array([required], dtype=np.uint8),
     }
+
+
+def _jpegs(frames: list[Array]) -> list[str]:
+    """Some of the frames, evenly spaced, as data addresses of small pictures."""
+    from PIL import Image
+
+    found = []
+    for frame in frames[:: -(-len(frames) // _FRAMES)]:
+        picture = Image.fromarray(frame)
+        picture.thumbnail((_FRAME_WIDTH, _FRAME_WIDTH))
+        stream = io.BytesIO()
+        picture.save(stream, "JPEG", quality=72)
+        found.append("data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode())
+    return found
 
 
 def _plane(points: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,24 @@ class Plan(NamedTuple):
     steps: float
     steps_per_second: float
     processes: int
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """One row per study and number of episodes."""
+        groups: dict[tuple[str, int], list[tuple[Cell, str]]] = {}
+        for cell, state in self.cells:
+            groups.setdefault((cell.config.study, cell.config.episodes), []).append((cell, state))
+        rows = []
+        for (study, episodes), found in groups.items():
+            configs = [cell.config for cell, _ in found]
+            tasks, methods, seeds = (
+                list(dict.fromkeys(str(getattr(config, name)) for config in configs))
+                for name in ("task", "method", "seed")
+            )
+            states = Counter(state for _, state in found)
+            row = (study or "-", "\n".join(tasks), ", ".join(methods), ", ".join(seeds))
+            counted = ", ".join(f"{count} {state}" for state, count in states.items())
+            rows.append((*row, str(episodes), counted))
+        return rows
 
     def __str__(self) -> str:
         hours = self.steps / self.steps_per_second / 3600

@@ -78,12 +78,18 @@ class RunFolder:
     def find(cls, path: Path | str, trust_task: bool = False) -> RunFolder:
         """The run in ``path``, or the only one below it."""
         path = Path(path)
-        found = [path]
-        if not (path / "config.json").is_file():
-            found = [config.parent for config in path.rglob("config.json")]
-        if len(found) != 1:
-            names = "".join(f"\n  {run}" for run in sorted(found)[:20])
-            raise AdviceError(f"{path}: expected the folder of one run, found {len(found)}{names}")
+        if (path / "config.json").is_file():
+            return cls(path, trust_task)
+        if not path.is_dir():
+            why = "is a file, expected a run's folder" if path.exists() else "no such folder"
+            raise AdviceError(f"{path}: {why}")
+        found = sorted(config.parent for config in path.rglob("config.json"))
+        if not found:
+            raise AdviceError(f"{path}: no run in this folder (it would have a config.json)")
+        if len(found) > 1:
+            names = "".join(f"\n  {run}" for run in found[:20])
+            more = f"\n  ... and {len(found) - 20} more" if len(found) > 20 else ""
+            raise AdviceError(f"{path}: {len(found)} runs in this folder, name one:{names}{more}")
         return cls(found[0], trust_task)
 
     @contextmanager

@@ -21,7 +21,9 @@ from advice.runs.loop import environment_of, episode_seed, rules_of
 from advice.runs.records import RunFolder, read_actions
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
-Choice = Literal["worst", "first-violation"]
+Choice = Literal["intervened", "worst", "first-violation", "any-violation"]
+"""Which episode: the last armed one with interventions, the one of highest cost, the first one with
+a violation after arming, or the first one with a violation at all."""
 
 
 class Replay(NamedTuple):
@@ -52,6 +54,8 @@ class Replay(NamedTuple):
     """What the consecutive lidars of the observation see."""
     bins: int
     """Directions of each lidar; 0 if the observation has none."""
+    fps: float
+    """Steps a second at the environment's own pace."""
 
     @property
     def intervened(self) -> Array:
@@ -79,11 +83,21 @@ def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
         raise AdviceError(f"{folder.path}: expected at least one episode, found none")
     if isinstance(choice, int):
         return choice
-    violated = [record for record in records if record.violation]
-    if choice == "first-violation":
-        if not violated:
-            raise AdviceError(f"{folder.path}: no episode of this run had a violation")
-        return violated[0].episode
+    armed = [record for record in records if record.k > 0]
+    if choice == "intervened":  # the last one: the shield was then as the run left it
+        busy = [record for record in armed if record.interventions]
+        if busy:
+            return busy[-1].episode
+    elif choice != "worst":
+        looked = records if choice == "any-violation" else armed
+        for record in looked:
+            if record.violation:
+                return record.episode
+        when = ""
+        if looked is armed:
+            after = f"after the shield was armed in episode {armed[0].episode}" if armed else ""
+            when = f" {after or '(its shield was never armed)'}; --any takes any episode"
+        raise AdviceError(f"{folder.path}: no episode with a violation{when}")
     # The worst episode cost most and, of those, earned least.
     return min(records, key=lambda record: (-record.cost, record.episode_return)).episode
 
@@ -97,19 +111,25 @@ def resimulate(folder: RunFolder, episode: int) -> Replay:
         env.close()
 
 
-def save_film(folder: RunFolder, replay: Replay, path: Path) -> None:
-    """The episode from above as a video, with a red border at interventions."""
+def film(folder: RunFolder, replay: Replay) -> list[Array]:
+    """T + 1 frames of the episode; AdviceError if the environment gives none."""
     config = folder.read_config()
     env = environment_of(folder, render_mode="rgb_array")
     try:
         _, steps = _repeat(env, config, replay.record.episode, replay.executed)
-        frames = [
-            bordered(env.render(), bool(intervened))
-            for _, intervened in zip(steps, replay.intervened, strict=True)
-        ]
+        frames = [env.render(), *(env.render() for _ in steps)]
     finally:
         env.close()
-    write_video(path, frames)
+    if any(np.ndim(frame) != 3 for frame in frames):
+        raise AdviceError(f"{config.task}: expected frames (render_mode='rgb_array'), found none")
+    return frames
+
+
+def save_film(folder: RunFolder, replay: Replay, path: Path) -> None:
+    """The episode as a video, with a red border at interventions."""
+    intervened = [False, *replay.intervened.tolist()]
+    frames = film(folder, replay)
+    write_video(path, [bordered(*pair) for pair in zip(frames, intervened, strict=True)])
 
 
 def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> list[Counterfactual]:
@@ -187,6 +207,7 @@ def _simulate(env: Any, folder: RunFolder, episode: int) -> Replay:
         sizes=_sizes(task),
         lidars=tuple(getattr(task, "observed", ())),
         bins=int(getattr(task, "lidar_bins", 0)),
+        fps=float(env.metadata.get("render_fps") or 25),
     )
     _check(folder, replay, steps[-1].ended and len(steps) == len(executed))
     return replay

@@ -126,7 +126,8 @@ class Audit:
 
     @property
     def line(self) -> str:
-        """The most important figures, and the warnings, in one line."""
+        """The verdict, the most important figures and the warnings, in one line."""
+        verdict = "the audit warns" if self.warnings else "the audit finds nothing against it"
         parts = [
             f"balanced accuracy {_share(self.balanced_accuracy)}",
             f"near danger the verdict depends on the action in "
@@ -137,7 +138,8 @@ class Audit:
             parts.append(
                 f"{_share(self.survived_refused.rate)} of the steps that survived there are refused"
             )
-        return ", ".join(parts) + "".join(f". WARNING: {x.rstrip('.')}" for x in self.warnings)
+        warned = "".join(f". WARNING: {x.rstrip('.')}" for x in self.warnings)
+        return f"{verdict} ({', '.join(parts)}){warned}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
