@@ -165,6 +165,23 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in out for name in METHODS)
 
 
+def test_examples_are_listed_and_copied(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "example")
+    names = [path.stem for path in (TESTS.parent / "examples").iterdir() if path.is_file()]
+    assert code == 0
+    assert len(names) >= 4
+    assert all(re.search(rf"^{name} +\w", out, re.M) for name in names)
+    assert run(capsys, "example", "deploy", "--out", str(tmp_path))[0] == 0
+    original = TESTS.parent / "examples" / "deploy.py"
+    assert (tmp_path / "deploy.py").read_bytes() == original.read_bytes()
+    code, _, err = run(capsys, "example", "deploy.py", "--out", str(tmp_path))
+    assert code == 2
+    assert "exists already" in err
+    code, _, err = run(capsys, "example", "depoly")
+    assert code == 2
+    assert "did you mean 'deploy'?" in err
+
+
 def test_train_resume_evaluate_inspect(tmp_path: Path) -> None:
     """The real program in a process of its own."""
 

@@ -26,6 +26,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "check-env": commands.check_env,
     "tasks": commands.tasks,
     "methods": commands.methods,
+    "example": commands.example,
 }
 _RARE_OF_SHIELD = """fit_steps recent_window distant_window candidates_per_dimension
     candidate_budget capacity_per_class unsafe_per_episode"""
@@ -93,6 +94,9 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int]:
     cli: Any = functools.partial(
         tyro.cli, prog=f"advice {name}", config=(tyro.conf.PositionalRequiredArgs,)
     )
+    if name == "example":  # its name may be left out, and yet is no option
+        kind = tyro.conf.Positional[str]
+        parameters["name"] = parameters["name"].replace(annotation=kind)
     if "config" in parameters:
         fields: Any = [("help", Annotated[bool, tyro.conf.arg(aliases=("-h",))], False)]
         first = dataclasses.make_dataclass("First", fields, bases=(Early,), frozen=True)

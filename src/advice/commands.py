@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from advice.config import TrainConfig, flat
-from advice.types import AdviceError, SettingError, Terminal, printable
+from advice.printing import console, print_table, say, summary
+from advice.types import AdviceError, SettingError, Terminal, suggest
 
 INTERRUPTED = 130
 
@@ -19,6 +20,7 @@ def train(
     out: Path = Path("runs"),
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
+    wandb: bool = False,
 ) -> int:
     """Train one agent with one method on one task. The same command again resumes the run.
 
@@ -26,6 +28,7 @@ def train(
         out: Root of the results; this run goes to OUT/<task>/<method>/seed-<n>.
         overwrite: Delete the run's folder and start again.
         checkpoint_seconds: Seconds between checkpoints, which are taken when an episode ends.
+        wandb: Also log to Weights & Biases (needs advice-rl[wandb]; WANDB_MODE=offline works too).
     """
     from advice.display import TrainingDisplay
     from advice.envs.tasks import short_name
@@ -37,7 +40,7 @@ def train(
     check_arming(config)
     folder = RunFolder.of(out, config)
     with TrainingDisplay(console()) as display:
-        result = run(config, folder, display, overwrite, checkpoint_seconds)
+        result = run(config, folder, display, overwrite, checkpoint_seconds, wandb=wandb)
     if not result.finished:
         say(f"stopped after episode {result.counters.episode}; the same command again continues")
         return INTERRUPTED
@@ -367,51 +370,51 @@ def methods() -> int:
     return 0
 
 
+def example(name: str = "", out: Path = Path("."), overwrite: bool = False) -> int:
+    """List the examples that come with the package, or copy one.
+
+    Args:
+        name: The example to copy; without it they are listed.
+        out: Folder to copy it to.
+        overwrite: Replace a file of that name.
+    """
+    import shutil
+
+    files = {path.stem: path for path in sorted(examples_folder().iterdir()) if path.is_file()}
+    if not name:
+        print_table(("example", "what it is"), [(n, about(path)) for n, path in files.items()])
+        say("copy one: advice example NAME")
+        return 0
+    if Path(name).stem not in files:
+        raise AdviceError(
+            f"no example {name!r}{suggest(name, files)}; there are {', '.join(files)}"
+        )
+    path = files[Path(name).stem]
+    target = out / path.name
+    if target.exists() and not overwrite:
+        raise AdviceError(f"{target} exists already; --overwrite replaces it")
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, target)
+    say(f"copied to {target}")
+    return 0
+
+
+def examples_folder() -> Path:
+    """The examples of the installed package, or of the source tree."""
+    inside = Path(__file__).parent / "_examples"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "examples"
+
+
+def about(path: Path) -> str:
+    """The first line of an example's description."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        return "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0].lstrip("# ")
+    return text.splitlines()[0].strip('" ')
+
+
 def check_positive(**counts: int) -> None:
     """Raise SettingError unless every count is at least 1."""
     for name, count in counts.items():
         if count < 1:
             raise SettingError(f"{name}: expected 1 or more, found {count}")
-
-
-# ---- printing
-
-
-def console() -> Any:
-    from rich.console import Console
-
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=160)
-
-
-def say(message: str) -> None:
-    console().print(printable(message), soft_wrap=True, markup=False)
-
-
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title, *cells in zip(titles, *rows, strict=True):
-        table.add_column(title, no_wrap=max(map(len, cells), default=0) <= 40, overflow="fold")
-    for row in rows:
-        table.add_row(*map(printable, row))
-    console().print(table, markup=False)
-
-
-def summary(folder: Any) -> str:
-    """One line about a run, from its records."""
-    records = folder.read_episodes() if folder.episodes_file.exists() else []
-    config = folder.read_config()
-    counts = {
-        "violations": sum(record.violation for record in records),
-        "successes": sum(record.success for record in records),
-        "interventions": sum(record.interventions for record in records),
-        "steps": sum(record.steps for record in records),
-    }
-    return (
-        f"{config.method} on {config.task}, seed {config.seed}: "
-        f"{len(records)}/{config.episodes} episodes, "
-        + ", ".join(f"{count} {name}" for name, count in counts.items())
-        + f" in {sum(record.seconds for record in records):.0f} s -> {folder.path}"
-    )

@@ -24,8 +24,11 @@ class Outcome(enum.IntEnum):
     """The label of one step."""
 
     UNSAFE = 0
+    """The step led into a violation."""
     SAFE = 1
+    """The step is known to be harmless, such as one that reached the goal."""
     INCONCLUSIVE = 2
+    """Nothing is known of the step; hindsight labels decide when the episode ends."""
 
 
 class Verdict(NamedTuple):

@@ -1,17 +1,20 @@
-"""TensorBoard events: the same numbers as episodes.csv, live."""
+"""What loggers get: the same numbers as episodes.csv, live, in TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
 import time
+import uuid
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from advice.types import EpisodeRecord
+from advice.config import TrainConfig, flat
+from advice.types import AdviceError, EpisodeRecord
 
 
 class EventWriter:
-    """One scalar per episode and metric, written by the caller's own thread.
+    """TensorBoard: one scalar per episode and metric, written by the caller's own thread.
 
     Opened after the ``earlier`` episodes of a resumed run; what was written beyond is superseded.
     """
@@ -30,22 +33,8 @@ class EventWriter:
             self._file.write_event(Event(step=self._recent[-1].episode + 1, session_log=start))
 
     def episode(self, record: EpisodeRecord) -> None:
-        self._recent.append(record)
-        scalars = {
-            "episode/return": record.episode_return,
-            "episode/steps": record.steps,
-            "episode/cost": record.cost,
-            "episode/violation": record.violation,
-            "episode/success": record.success,
-            "recent/violation_rate": sum(r.violation for r in self._recent) / len(self._recent),
-            "recent/success_rate": sum(r.success for r in self._recent) / len(self._recent),
-            "shield/interventions": record.interventions,
-            "shield/no_safe_action": record.no_safe_action,
-            "shield/k": record.k,
-            "agent/multiplier": record.multiplier,
-        }
-        for name, value in scalars.items():
-            summary = self._scalar(name, float(value))
+        for name, value in scalars_of(record, self._recent).items():
+            summary = self._scalar(name, value)
             self._file.write_event(
                 self._event(summary=summary, step=record.episode, wall_time=time.time())
             )
@@ -55,3 +44,61 @@ class EventWriter:
 
     def close(self) -> None:
         self._file.close()
+
+
+class WandbWriter:
+    """Weights & Biases: the same numbers over ``episode``. WANDB_MODE=offline needs no network.
+
+    A resumed run goes on in the same wandb run, whose id is kept in the run's folder.
+    """
+
+    def __init__(
+        self, folder: Path, config: TrainConfig, earlier: Iterable[EpisodeRecord] = ()
+    ) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise AdviceError(
+                "--wandb needs the package wandb: pip install 'advice-rl[wandb]'"
+            ) from None
+        self._recent: deque[EpisodeRecord] = deque(earlier, maxlen=100)
+        name = folder / "wandb-id.txt"
+        if not name.exists():
+            name.write_text(uuid.uuid4().hex[:8])
+        self._run: Any = wandb.init(
+            project="advice",
+            name=f"{config.task} {config.method} seed {config.seed}",
+            id=name.read_text(),
+            resume="allow",
+            dir=str(folder),
+            config=flat(config),
+            settings=wandb.Settings(silent=True),
+        )
+        self._run.define_metric("*", step_metric="episode")
+
+    def episode(self, record: EpisodeRecord) -> None:
+        self._run.log({"episode": record.episode, **scalars_of(record, self._recent)})
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def scalars_of(record: EpisodeRecord, recent: deque[EpisodeRecord]) -> dict[str, float]:
+    """The metrics of one episode by name; the episode is added to the ``recent`` ones."""
+    recent.append(record)
+    scalars = {
+        "episode/return": record.episode_return,
+        "episode/steps": record.steps,
+        "episode/cost": record.cost,
+        "episode/violation": record.violation,
+        "episode/success": record.success,
+        "recent/violation_rate": sum(r.violation for r in recent) / len(recent),
+        "recent/success_rate": sum(r.success for r in recent) / len(recent),
+        "shield/interventions": record.interventions,
+        "shield/no_safe_action": record.no_safe_action,
+        "shield/k": record.k,
+        "agent/multiplier": record.multiplier,
+    }
+    return {name: float(value) for name, value in scalars.items()}

@@ -20,7 +20,7 @@ from advice.envs.make import make_from_name, refuse_foreign_code
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
-from advice.runs.events import EventWriter
+from advice.runs.events import EventWriter, WandbWriter
 from advice.runs.methods import build
 from advice.runs.records import RecordWriter, RunFolder, is_finished
 from advice.runs.transfer import adopt_safety
@@ -71,10 +71,12 @@ def train(
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
     shield_source: str | None = None,
+    wandb: bool = False,
 ) -> Result:
     """Train in ``folder``, resuming by itself if a part of this very run is there already.
 
     ``shield_source`` is the path of ``config.shield_from`` on this machine, if it is another one.
+    ``wandb`` also logs to Weights & Biases.
     """
     listener = listener or Listener()
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
@@ -103,7 +105,7 @@ def train(
                     folder.note_resume(counters.episode)
                 listener.started(config, folder, counters)
                 listener.ready(agent, shield)
-                with run.recording(), _stop_on_signal() as stop:
+                with run.recording(wandb), _stop_on_signal() as stop:
                     run.go_on(stop, checkpoint_seconds)
             if run.finished:
                 if not folder.done_file.exists():
@@ -187,17 +189,20 @@ class _Run:
         self.session = ShieldSession(*spaces, options, say=listener.said, rules=rules)
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self, wandb: bool = False) -> Iterator[None]:
         """Open the records at the counters' place, and close them whatever happens."""
         counters, actions = self.counters, self.env.action_space
         self.records = RecordWriter(self.folder, actions, counters.episode, counters.total_steps)
         before = self.folder.read_episodes()
-        self.events = EventWriter(self.folder.path, before)
+        self.loggers: list[EventWriter | WandbWriter] = [EventWriter(self.folder.path, before)]
+        if wandb:
+            self.loggers.append(WandbWriter(self.folder.path, self.config, before))
         self.session.usual_cost.extend(x.cost for x in before if x.violation and x.k == 0)
         try:
             yield
         finally:
-            self.events.close()
+            for logger in self.loggers:
+                logger.close()
             self.records.close()
 
     @property
@@ -272,7 +277,8 @@ class _Run:
             round(time.perf_counter() - began, 6),
         )
         self.records.episode(record)
-        self.events.episode(record)
+        for logger in self.loggers:
+            logger.episode(record)
         self.listener.episode_ended(record, self.counters)
         if number == 1 and not session.violation_source:
             self.listener.said(
@@ -283,7 +289,8 @@ class _Run:
     def save(self) -> None:
         """Records first, then the checkpoint that counts on them."""
         self.records.flush()
-        self.events.flush()
+        for logger in self.loggers:
+            logger.flush()
         self.checkpointer.save(self.counters)
         self.listener.saved(self.counters)
 

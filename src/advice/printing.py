@@ -1,0 +1,48 @@
+"""What the commands print: lines, tables, a run in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from advice.types import printable
+
+
+def console() -> Any:
+    from rich.console import Console
+
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=160)
+
+
+def say(message: str) -> None:
+    console().print(printable(message), soft_wrap=True, markup=False)
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title, *cells in zip(titles, *rows, strict=True):
+        table.add_column(title, no_wrap=max(map(len, cells), default=0) <= 40, overflow="fold")
+    for row in rows:
+        table.add_row(*map(printable, row))
+    console().print(table, markup=False)
+
+
+def summary(folder: Any) -> str:
+    """One line about a run, from its records."""
+    records = folder.read_episodes() if folder.episodes_file.exists() else []
+    config = folder.read_config()
+    counts = {
+        "violations": sum(record.violation for record in records),
+        "successes": sum(record.success for record in records),
+        "interventions": sum(record.interventions for record in records),
+        "steps": sum(record.steps for record in records),
+    }
+    return (
+        f"{config.method} on {config.task}, seed {config.seed}: "
+        f"{len(records)}/{config.episodes} episodes, "
+        + ", ".join(f"{count} {name}" for name, count in counts.items())
+        + f" in {sum(record.seconds for record in records):.0f} s -> {folder.path}"
+    )
