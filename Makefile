@@ -1,5 +1,5 @@
 # Every target prepares what it needs by itself; only Python (3.11 or newer), pip and make are assumed.
-#   make demo                        the main job, in minutes
+#   make demo                        DDPG beside ADVICE: table, figure, video, report; within 3 minutes on 2 cores
 #   make test                        lint, types and tests
 #   make parity                      our tasks beside the published Safety Gymnasium (needs a python3.10)
 #   make test PYTHON=python3.13      the same on another Python (in a virtual environment of its own)
@@ -27,7 +27,8 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/.runtime: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -e .
+	@began=$$(date +%s); echo "installing into $(VENV)"; $(BIN)/python -m pip install --quiet -e . \
+		&& echo "the installation took $$(($$(date +%s) - began)) s"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
@@ -35,7 +36,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.runtime
 
 demo: $(VENV)/.runtime
-	$(BIN)/advice demo
+	@began=$$(date +%s); $(BIN)/advice demo && echo "the demo took $$(($$(date +%s) - began)) s (the installation not counted)"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

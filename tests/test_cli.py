@@ -106,7 +106,7 @@ def test_help_needs_no_heavy_import() -> None:
         (("train", "--env.terminal", "crash"), "invalid choice 'crash'"),
         (("eval", "nowhere", "--episodes", "0"), "episodes: expected 1 or more, found 0"),
         (("bench", "--seeds", "0"), "seeds: expected 1 or more, found 0"),
-        (("demo", "--episodes", "5"), "expected more --episodes than the 250"),
+        (("demo", "--episodes", "5"), "expected more --episodes than the 200"),
         (("report", "nowhere"), "nowhere"),
         (("eval", "nowhere"), "nowhere: no such folder"),
         (("replay", "."), ".: no run in this folder"),
@@ -354,13 +354,21 @@ def test_eval_bounds_the_violation_probability() -> None:
     assert rows["steps without a safe action"] == "3"
 
 
-def test_demo_prints_a_table_and_draws_a_figure(
+def test_demo_shows_both_runs_and_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     words = ("--task", "tiny:Corridor", "--episodes", "12", "--construction-episodes", "8")
     code, out, _ = run(capsys, "demo", *words, "--out", str(tmp_path))
     assert code == 0, out
-    assert "before the shield (episodes 1-8)" in out
+    assert re.search(r"before arming, both the same +1-8 ", out)
+    assert re.search(r"after arming, ADVICE +9-12 ", out)
+    assert "The shield was armed after episode 8; at the end the audit" in out
+    assert "In the 4 episodes after arming, from the same starts: ADVICE" in out
     assert "no video" in out  # the task cannot render
     assert (tmp_path / "demo.png").stat().st_size > 10_000
+    assert (tmp_path / "report" / "index.html").exists()
+    commands = [line.split("#")[0] for line in out.splitlines() if line.startswith("  advice ")]
+    assert len(commands) == 3
+    for line in commands:
+        parse(line.split()[1], line.split()[2:])  # they are commands as they stand

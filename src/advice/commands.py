@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import Literal
@@ -311,41 +310,29 @@ def demo(
     out: Path = Path("demo"),
     task: str = "randomised-goal",
     seed: int = 0,
-    episodes: int = 400,
-    construction_episodes: int = 250,
+    episodes: int = 320,
+    construction_episodes: int = 200,
 ) -> int:
-    """Train plain DDPG and ADVICE on the same task and seed: a table, a figure and a video.
+    """Train plain DDPG and ADVICE from the same starts: a table, a figure, a video and a report.
 
     Args:
-        out: Folder for the runs, the figure and the video.
+        out: Folder for the runs and what is made from them.
         task: The task to learn.
         seed: Seed of all random numbers.
         episodes: Episodes of each of the two runs.
-        construction_episodes: Episodes after which the shield is fitted and armed.
+        construction_episodes: Episodes after which the shield is armed at the latest.
     """
-    from advice.demo import demo_cells, demo_rows, draw, train_pair
-    from advice.display import GridDisplay
-    from advice.runs.evaluate import evaluate
-    from advice.runs.records import RunFolder
+    from advice.demo import demo_cells, run_demo
 
     cells = demo_cells(out, task, seed, episodes, construction_episodes)
-    say(f"training plain DDPG and ADVICE side by side: {task}, seed {seed}")
-    with GridDisplay(console(), cells, parallel=2) as display:
-        if not train_pair(out, cells, display.update):
-            say("stopped; the same command again continues")
-            return INTERRUPTED
-    titles = ("method", "episodes", "violations", "goals", "mean steps", "interventions", "time")
-    print_table(titles, demo_rows(cells))
-    draw(cells, out / "demo.png")
-    say(f"figure: {out / 'demo.png'}")
-    try:
-        trained = RunFolder(cells[1].folder.path, trust_task=True)  # the task the user named
-        evaluate(trained, episodes=3, video=out / "demo.mp4")
-    except AdviceError as error:  # the environment cannot render
-        say(f"no video: {error}")
-    else:
-        say(f"video:  {out / 'demo.mp4'}")
-    return 0
+    say(
+        f"Plain DDPG and ADVICE learn {task} from the same starts (seed {seed}), at the same time. "
+        "Until its shield is armed, ADVICE is DDPG."
+    )
+    if run_demo(cells, out, console(), say):
+        return 0
+    say("stopped; the same command again continues")
+    return INTERRUPTED
 
 
 def tasks() -> int:
@@ -380,6 +367,8 @@ def example(name: str = "", out: Path = Path("."), overwrite: bool = False) -> i
     """
     import shutil
 
+    from advice.printing import about, examples_folder
+
     files = {path.stem: path for path in sorted(examples_folder().iterdir()) if path.is_file()}
     if not name:
         print_table(("example", "what it is"), [(n, about(path)) for n, path in files.items()])
@@ -397,20 +386,6 @@ def example(name: str = "", out: Path = Path("."), overwrite: bool = False) -> i
     shutil.copyfile(path, target)
     say(f"copied to {target}")
     return 0
-
-
-def examples_folder() -> Path:
-    """The examples of the installed package, or of the source tree."""
-    inside = Path(__file__).parent / "_examples"
-    return inside if inside.is_dir() else Path(__file__).parents[2] / "examples"
-
-
-def about(path: Path) -> str:
-    """The first line of an example's description."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".ipynb":
-        return "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0].lstrip("# ")
-    return text.splitlines()[0].strip('" ')
 
 
 def check_positive(**counts: int) -> None:

@@ -150,6 +150,66 @@ class GridDisplay:
             self._console.print(line, soft_wrap=True, markup=False)
 
 
+class PairDisplay:
+    """Two runs side by side: progress, violations and goals of each, and when one is armed."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
+        self._console, self._cells = console, cells
+        self._progress = Progress(
+            TextColumn("{task.description:<7}"),
+            BarColumn(bar_width=24),
+            TextColumn("episode {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks = [
+            self._progress.add_task(
+                cell.config.method.upper(), total=cell.config.episodes, status=""
+            )
+            for cell in cells
+        ]
+        self._last = self._last_line = time.monotonic()
+
+    def __enter__(self) -> PairDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._last = -math.inf
+        self.update()
+        self._progress.stop()
+
+    def update(self) -> None:
+        """Read the records and redraw, at most once a second."""
+        now = time.monotonic()
+        if now - self._last < 1.0:
+            return
+        self._last = now
+        plain = not self._console.is_terminal and now - self._last_line >= PLAIN_SECONDS
+        for cell, task in zip(self._cells, self._tasks, strict=True):
+            records = cell.folder.read_episodes() if cell.folder.episodes_file.exists() else []
+            status = pair_status(records)
+            self._progress.update(task, completed=len(records), status=status)
+            if plain:
+                self._last_line = now
+                name = cell.config.method.upper()
+                line = f"{name} episode {len(records)}/{cell.config.episodes}: {status}"
+                self._console.print(line, soft_wrap=True, markup=False)
+
+
+def pair_status(records: Sequence[EpisodeRecord]) -> str:
+    """Violations and goals, since arming where the shield is armed."""
+    armed = [record for record in records if record.k]
+    part = armed or records
+    when = f"armed at {armed[0].episode - 1}, since then " if armed else ""
+    return (
+        f"{when}{sum(r.violation for r in part)} violations, "
+        f"{sum(r.success for r in part)} goals in {len(part)}"
+    )
+
+
 def grid_table(statuses: Sequence[Status], parallel: int, rows: int) -> Table:
     """The cells, running and failed ones first, with the whole grid in the caption."""
     order = {"running": 0, "failed": 1, "stopped": 2, "queued": 3, "done": 4}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import advice
 from blocks import ROOT, run_blocks
+from notebook import run_notebook
 
 
 def run_example(monkeypatch: Any, name: str, *arguments: str) -> None:
@@ -27,6 +31,26 @@ def test_sb3(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     run_example(monkeypatch, "sb3_td3.py", "--timesteps=1500", "--construction-episodes=1000")
     assert "Shield(unarmed" in capsys.readouterr().out
     assert not advice.Shield.load("td3.safetensors").armed
+
+
+@pytest.mark.filterwarnings("ignore")  # of Box2D's and PyTorch's own
+def test_the_notebook(tmp_path: Path, monkeypatch: Any) -> None:
+    """Long enough for the shield to be armed and to be looked at; as committed it runs longer."""
+    path = ROOT / "examples" / "quickstart.ipynb"
+    committed = json.loads(path.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QUICKSTART_STEPS", "8000")
+    made = run_notebook(path)
+    printed = "".join(
+        "".join(output.get("text", []))
+        for cell in made["cells"]
+        for output in cell.get("outputs", [])
+    )
+    assert "Shield(armed" in printed
+    assert "crashes in" in printed
+    assert advice.Shield.load("shield.safetensors").armed
+    kept = [cell["outputs"] for cell in committed["cells"] if cell["cell_type"] == "code"]
+    assert sum(map(bool, kept)) >= 4  # committed with what it shows
 
 
 def test_the_guide(tmp_path: Path, monkeypatch: Any) -> None:

@@ -87,6 +87,8 @@ def ratio_of_estimates(
     is 0 there is no logarithm, and where nothing varies no error: then the interval is NaN.
     """
     mine, other = (np.array([x.value for x, _ in found]) for found in (ours, theirs))
+    if not np.isfinite(np.append(mine, other)).all():  # violations per goal, without a goal
+        return Interval(np.nan, np.nan, np.nan)
     if not (np.append(mine, other) > 0).all():
         value = 0.0 if (other > 0).all() else np.nan
         return Interval(value, np.nan, np.nan)

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
         groups: dict[tuple[str, int], list[tuple[Cell, str]]] = {}
         for cell, state in self.cells:
             groups.setdefault((cell.config.study, cell.config.episodes), []).append((cell, state))
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for (study, episodes), found in groups.items():
             configs = [cell.config for cell, _ in found]
             tasks, methods, seeds = (

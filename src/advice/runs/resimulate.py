@@ -111,13 +111,16 @@ def resimulate(folder: RunFolder, episode: int) -> Replay:
         env.close()
 
 
-def film(folder: RunFolder, replay: Replay) -> list[Array]:
-    """T + 1 frames of the episode; AdviceError if the environment gives none."""
+def film(folder: RunFolder, replay: Replay, every: int = 1) -> list[Array]:
+    """Frames of the start, of every so many steps and of the end; AdviceError if there are none."""
     config = folder.read_config()
     env = environment_of(folder, render_mode="rgb_array")
     try:
         _, steps = _repeat(env, config, replay.record.episode, replay.executed)
-        frames = [env.render(), *(env.render() for _ in steps)]
+        frames = [env.render()]
+        for number, step in enumerate(steps, 1):
+            if number % every == 0 or step.ended:
+                frames.append(env.render())
     finally:
         env.close()
     if any(np.ndim(frame) != 3 for frame in frames):
