@@ -292,8 +292,8 @@ def test_a_dry_run_sums_up(
     code, out, _ = run(capsys, "bench", "--suite", "paper", "--dry-run", "--out", str(tmp_path))
     assert code == 0
     assert len(out.splitlines()) < 40
-    assert re.search(r"core .* 0, 1, 2, 3, 4 +2000 +120 queued", out)
-    assert "core-hours" in out
+    assert re.search(r"core +120 +0 +240000 +60000 ", out)  # a quarter is shared
+    assert re.search(r"shared beginnings save \d+\.\d of \d+\.\d core-hours", out)
 
 
 def test_status_of_a_grid(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:

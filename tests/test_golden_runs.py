@@ -1,7 +1,8 @@
 """Training has not changed: each method still gives the recorded episodes, weights and decisions.
 
-After a change that is meant to alter training, record anew with
-``python tests/test_golden_runs.py`` and say in the commit why.
+After a change that is meant to alter training, raise TRAINING_VERSION in runs/records.py, record
+anew with ``python tests/test_golden_runs.py`` and say in the commit why. A report compares runs of
+different commits if this number is the same.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pytest
 from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
 from advice.runs.loop import Listener, train
+from advice.runs.records import TRAINING_VERSION
 
 RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
 AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5)
@@ -105,11 +107,34 @@ def test_training_is_as_recorded(name: str, tmp_path: Path) -> None:
     assert fingerprint(RUNS[name], tmp_path / "run") == recorded["runs"][name]
 
 
+def check_number(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Raise ValueError if what both have has changed but the number has not."""
+    changed = [
+        name
+        for name in new["runs"]
+        if old["runs"].get(name, new["runs"][name]) != new["runs"][name]
+    ]
+    if changed and all(old.get(name) == new[name] for name in ("training", "versions")):
+        raise ValueError(f"raise TRAINING_VERSION: {', '.join(changed)} changed")
+
+
+def test_the_number_of_the_training_is_recorded() -> None:
+    recorded = json.loads(RECORDED.read_text())
+    assert recorded["training"] == TRAINING_VERSION
+    changed = {**recorded, "runs": recorded["runs"] | {"ddpg": {}}}
+    with pytest.raises(ValueError, match="raise TRAINING_VERSION: ddpg"):
+        check_number(recorded, changed)
+    check_number(recorded, changed | {"training": TRAINING_VERSION + 1})
+    check_number(recorded, {**recorded, "runs": recorded["runs"] | {"new": {}}})
+
+
 def record() -> None:
     """Train every run and write what came out."""
     with tempfile.TemporaryDirectory() as folder:
         runs = {name: fingerprint(run, Path(folder) / name) for name, run in RUNS.items()}
-    text = json.dumps({"versions": versions(), "runs": runs}, indent=1)
+    found = {"training": TRAINING_VERSION, "versions": versions(), "runs": runs}
+    check_number(json.loads(RECORDED.read_text()), found)
+    text = json.dumps(found, indent=1)
     RECORDED.write_text(text + "\n")
     print(text)
 

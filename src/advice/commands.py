@@ -235,7 +235,7 @@ def bench(
         processes: Runs at a time on this machine; one per core by default.
         attempts: How often a failing run is tried, each time from its checkpoint.
         only_missing: Keep finished runs (--no-only-missing: delete them and run all again).
-        dry_run: Only print what would run, how long it would take and how much disk it needs.
+        dry_run: Only print what would run, what runs share, and the time and disk it takes.
         status: Only print the state of the grid in this folder.
         engine: Where to run: processes on this machine, or a Ray cluster (needs advice-rl[ray]).
         address: Ray: the cluster's address (auto, or ray://HOST:PORT).
@@ -245,10 +245,10 @@ def bench(
     from advice.display import GridDisplay, grid_table
     from advice.envs.tasks import short_name
     from advice.runs import studies as table
+    from advice.runs.branching import share_beginnings
     from advice.runs.engines import run_local
     from advice.runs.grid import cells_of, check_shields, read_grid, status_of, write_grid
     from advice.runs.loop import refuse_other_settings
-    from advice.runs.methods import find_method
     from advice.runs.plan import plan
     from advice.runs.records import RunFolder
 
@@ -271,14 +271,15 @@ def bench(
     else:
         tasks, methods = tasks or (config.task,), methods or (config.method,)
         studies = (table.Study("", tasks, methods, method_settings={}),)
-    cells = cells_of(studies, range(config.seed, config.seed + seeds), out, config)
-    for name in {cell.config.method for cell in cells}:
-        find_method(name)
+    cells = share_beginnings(
+        cells_of(studies, range(config.seed, config.seed + seeds), out, config)
+    )
     check_shields(cells)
     if dry_run:
         say("measuring the speed of this machine ...")
         estimate = plan(cells, parallel, only_missing)
-        print_table(("study", "tasks", "methods", "seeds", "episodes", "runs"), estimate.rows())
+        titles = ("study", "runs", "done", "episodes to do", "of these shared", "core-hours alone")
+        print_table((*titles, "core-hours"), estimate.rows())
         say(str(estimate))
         return 0
     with RunFolder(out).locked():

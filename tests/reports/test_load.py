@@ -108,6 +108,20 @@ def test_other_code_is_never_mixed_silently(tmp_path: Path) -> None:
     assert "several code versions are mixed" in mixed.notes[0]
 
 
+def test_commits_with_equal_golden_runs_are_one_code(tmp_path: Path) -> None:
+    numbered = PROVENANCE | {"training": 7}
+    for seed, commit in enumerate(("a" * 40, "b" * 40, "c" * 40 + "+")):
+        config = dataclasses.replace(BASE, method="ddpg", seed=seed)
+        write_run(tmp_path, config, provenance=numbered | {"commit": commit})
+    old = dataclasses.replace(BASE, method="ddpg", seed=3)
+    write_run(tmp_path, old, provenance=PROVENANCE)
+    found = load([tmp_path])
+    assert [run.config.seed for run in found.tasks[0].methods["ddpg"]] == [0, 1]
+    assert found.code == "training 7"
+    assert "training 7 at cccccccccc+" in reasons(found)  # the tree had changes
+    assert "0.1.0 at 0123456789" in reasons(found)
+
+
 def test_a_run_that_other_code_went_on_with_is_of_both(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("ddpg",), seeds=range(3))
     resumed = {"after_episode": 30, "commit": "e" * 40, "versions": PROVENANCE["versions"]}

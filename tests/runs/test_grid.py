@@ -18,6 +18,8 @@ from helpers import assert_same_run, small
 
 from advice.cli import main
 from advice.config import AgentConfig, ShieldConfig, TrainConfig
+from advice.runs import plan as plans
+from advice.runs.branching import share_beginnings
 from advice.runs.engines import run_local
 from advice.runs.grid import (
     Cell,
@@ -28,7 +30,7 @@ from advice.runs.grid import (
 )
 from advice.runs.loop import train
 from advice.runs.ray_engine import FileSender, FileStore
-from advice.runs.records import RunFolder
+from advice.runs.records import COLUMNS, RunFolder
 from advice.runs.studies import SUITES, find_suite, select, with_settings
 from advice.threads import one_thread
 from advice.types import AdviceError
@@ -57,14 +59,14 @@ def test_suites_hold_the_papers_studies() -> None:
         "core": 24,
         "constrained": 6,
         "paper-settings": 2,
-        "transfer": 6,
+        "transfer": 9,
         "long-episodes": 6,
         "k-sweep": 4,
         "activation-sweep": 4,
         "windows": 6,
         "early": 4,
         "foreign": 12,
-        "paper": 24 + 6 + 1 + 3 + 6 + 4 + 3 + 3 + 5,
+        "paper": 24 + 6 + 6 + 6 + 3 + 3 + 5 + 1 + 4,
     }
     foreign = [cell.config for cell in suite_cells("foreign")]
     assert {c.shield for c in foreign} == {ShieldConfig()}  # one configuration for all of them
@@ -74,6 +76,49 @@ def test_suites_hold_the_papers_studies() -> None:
         c.config.shield.k for c in suite_cells("k-sweep") if c.config.shield.k_rule == "fixed"
     } == {3, 4, 5}
     assert {c.config.env.max_episode_steps for c in suite_cells("long-episodes")} == {2000}
+
+
+def test_the_paper_comes_in_its_order() -> None:
+    names = list(dict.fromkeys(cell.config.study for cell in suite_cells("paper", seeds=1)))
+    assert names[:5] == ["core", "constrained", "transfer", "long-episodes", "fixed-k-3"]
+    assert names[-2:] == ["paper-settings", "early"]
+    core = [c.config for c in suite_cells("core") if c.config.method == "advice"]
+    assert {(c.shield.arm, c.shield.construction_episodes) for c in core} == {("fixed", 1000)}
+
+
+def test_the_plan_says_what_shared_beginnings_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "measure", lambda config: 150.0)  # an episode takes a second
+    cells = share_beginnings(cells_of(SUITES["paper"], range(5), tmp_path, TrainConfig()))
+    found = plans.plan(cells, processes=2)
+    parts = {part.study: part for part in found.parts}
+    assert parts["core"].episodes == 4 * 6 * 5 * 2000
+    # per task and seed: ADVICE's first 1,000 episodes and all of the tabular shield's
+    assert parts["core"].shared == 4 * 5 * (1000 + 2000)
+    # the plain methods and the table are the first 1,000 episodes of core's
+    assert parts["transfer"].shared == 5 * 4 * 1000
+    assert [parts[f"activation-{e}"].shared for e in (250, 500, 750)] == [1250, 2500, 3750]
+    assert parts["windows-2-10"].shared == parts["fixed-k-3"].shared == 5000
+    assert parts["paper-settings"].shared == 5000
+    assert parts["early"].shared == 0
+    total = found.total
+    assert (total.runs, total.done) == (58 * 5, 0)
+    before, after = found.hours(total.episodes), found.hours(total.trained)
+    assert before == total.episodes / 3600
+    assert before - after == pytest.approx(0.85 * total.shared / 3600)
+    assert f"save {before - after:.1f} of {before:.1f} core-hours" in str(found)
+    # a trunk that has gone on without keeping its agent shares nothing
+    write_run(cells[0], episodes=1500)
+    again = {part.study: part for part in plans.plan(cells, processes=2).parts}
+    lost = parts["core"].shared - again["core"].shared
+    assert lost == 1000  # of ADVICE on this task and seed; the table's part is still to come
+
+
+def write_run(cell: Cell, episodes: int) -> None:
+    cell.folder.path.mkdir(parents=True)
+    rows = [f"{i},5,{5 * i},1.0,0.2,0,0,0,0,0,0.0,1.0" for i in range(1, episodes + 1)]
+    cell.folder.episodes_file.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
 
 
 def test_no_cell_twice_and_shields_before_the_runs_that_need_them() -> None:

@@ -185,7 +185,7 @@ def test_a_run_that_is_not_over_can_be_replayed(tmp_path: Path) -> None:
         np.ones((folder.read_episodes()[-1].total_steps, 4), "<f4").tofile(stream)
     np.testing.assert_array_equal(read_actions(folder, 2, Corridor.action_space), whole)
     os.truncate(folder.actions_file, 24)
-    with pytest.raises(BrokenFileError, match="ends in episode 1"):
+    with pytest.raises(BrokenFileError, match=r"expected \d+ steps, found fewer"):
         read_actions(folder, 1, Corridor.action_space)
 
 

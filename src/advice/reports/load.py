@@ -43,13 +43,20 @@ class Run(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Version and commit of the package that made the run; several if it was resumed."""
+        """What made the run; several if it was resumed.
+
+        The number of its training, the same for all commits between which the golden runs are
+        equal; with the commit if the tree had changes. Older runs: version and commit.
+        """
         made = (self.provenance, *self.provenance.get("resumed", ()))
         return ", then ".join(dict.fromkeys(map(_version, made)))
 
 
 def _version(made: dict[str, Any]) -> str:
     version, commit = made.get("versions", {}).get("advice-rl"), made.get("commit")
+    if made.get("training") is not None:
+        changed = f" at {commit[:10]}{commit[40:]}" if commit and commit[40:] else ""
+        return f"training {made['training']}{changed}"
     return f"{version or 'unknown'}{f' at {commit[:10]}{commit[40:]}' if commit else ''}"
 
 

@@ -10,8 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from advice.runs.branching import may_branch
 from advice.runs.grid import Cell
 from advice.runs.worker import DONE, LOCKED, STOPPED, order_of
 from advice.threads import one_thread
@@ -75,7 +77,9 @@ def run_local(
                         "the run whose shield this one starts with has failed\n"
                     )
                     failed.append(cell)
-                for cell in [cell for cell in waiting if _may_start(cell, not_before)][: len(free)]:
+                pending = {x.folder.path for x in (*waiting, *(w.cell for w in running))}
+                able = [cell for cell in waiting if _may_start(cell, not_before, pending)]
+                for cell in able[: len(free)]:
                     waiting.remove(cell)
                     running.append(_start(cell, free.pop(0)))
             for worker in [worker for worker in running if worker.process.poll() is not None]:
@@ -104,9 +108,11 @@ def run_local(
             signal.signal(number, handler)
 
 
-def _may_start(cell: Cell, not_before: dict[Any, float]) -> bool:
+def _may_start(cell: Cell, not_before: dict[Any, float], pending: set[Path]) -> bool:
     if time.monotonic() < not_before.get(cell.folder.path, 0.0):
         return False
+    if cell.trunk in pending and not may_branch(cell.trunk, cell.shared):
+        return False  # of a trunk that has failed nothing can be shared
     return cell.after is None or (cell.after / "done").exists()
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from advice.config import TrainConfig, from_dict, to_dict
 from advice.files import write_json
 from advice.runs.records import RunFolder, newest_episodes
-from advice.runs.studies import Study, with_settings
+from advice.runs.studies import WITH_SHIELD, Study, with_settings
 from advice.types import AdviceError
 
 
@@ -23,6 +23,11 @@ class Cell(NamedTuple):
     folder: RunFolder
     after: Path | None = None
     """The run that must finish first, because this one starts with its shield."""
+    trunk: Path | None = None
+    """The run whose first ``shared`` episodes are this one's too (:mod:`advice.runs.branching`)."""
+    shared: int = 0
+    keep: tuple[int, ...] = ()
+    """Episodes after which other runs branch off this one."""
 
     @property
     def name(self) -> str:
@@ -41,7 +46,7 @@ def cells_of(
             )
             config = with_settings(config, study.settings_of(method))
             after = None
-            if study.shields_from:
+            if study.shields_from and method in WITH_SHIELD:
                 name, other_task = study.shields_from
                 after = RunFolder.of(out / name, dataclasses.replace(config, task=other_task)).path
                 config = dataclasses.replace(config, shield_from=str(after))

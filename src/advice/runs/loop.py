@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -72,11 +72,13 @@ def train(
     checkpoint_seconds: float = 30.0,
     shield_source: str | None = None,
     wandb: bool = False,
+    begin: Callable[[ActiveRun], None] | None = None,
 ) -> Result:
     """Train in ``folder``, resuming by itself if a part of this very run is there already.
 
     ``shield_source`` is the path of ``config.shield_from`` on this machine, if it is another one.
     ``wandb`` also logs to Weights & Biases.
+    ``begin`` may take a new run some episodes further (:mod:`advice.runs.branching`).
     """
     listener = listener or Listener()
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
@@ -98,12 +100,14 @@ def train(
                 folder.clear()
                 folder.write_config(config)
             counters = checkpointer.load()
-            run = _Run(config, folder, env, agent, shield, listener, counters, checkpointer)
+            run = ActiveRun(config, folder, env, agent, shield, listener, counters, checkpointer)
+            if begin and not checkpointer.exists:
+                begin(run)
             if not run.finished:
                 if counters.episode:
                     checkpointer.load_replay()
                     folder.note_resume(counters.episode)
-                listener.started(config, folder, counters)
+                listener.started(config, folder, run.counters)
                 listener.ready(agent, shield)
                 with run.recording(wandb), _stop_on_signal() as stop:
                     run.go_on(stop, checkpoint_seconds)
@@ -165,7 +169,7 @@ def refuse_other_settings(folder: RunFolder, config: TrainConfig, overwrite: boo
             )
 
 
-class _Run:
+class ActiveRun:
     """One run in progress."""
 
     def __init__(

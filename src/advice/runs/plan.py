@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from advice.config import TrainConfig
+from advice.runs.branching import kept_file
 from advice.runs.grid import Cell, status_of
 from advice.runs.loop import train
 from advice.runs.records import RunFolder
@@ -23,55 +23,101 @@ REPLAY_BYTES = 60e6
 """Replay log of a run in progress."""
 
 
+REPEATED = 0.15
+"""Time of a repeated episode (the simulator alone) by that of a trained one, measured."""
+
+
+class Part(NamedTuple):
+    """The runs of one study."""
+
+    study: str
+    runs: int
+    done: int
+    episodes: int
+    """Episodes of the runs that are still to do."""
+    shared: int
+    """How many of these another run trains too, so that they are only repeated."""
+
+    @property
+    def trained(self) -> float:
+        """Episodes to train, with the repeated ones by the time they take."""
+        return self.episodes - (1.0 - REPEATED) * self.shared
+
+
 class Plan(NamedTuple):
     """What would run, and what it would take."""
 
-    cells: list[tuple[Cell, str]]
-    todo: int
-    steps: float
+    parts: list[Part]
+    steps_per_episode: float
     steps_per_second: float
     processes: int
 
+    @property
+    def total(self) -> Part:
+        return Part(
+            "all", *(sum(column) for column in zip(*(p[1:] for p in self.parts), strict=True))
+        )
+
+    def hours(self, episodes: float) -> float:
+        """Core-hours of so many episodes."""
+        return episodes * self.steps_per_episode / self.steps_per_second / 3600
+
     def rows(self) -> list[tuple[str, ...]]:
-        """One row per study and number of episodes."""
-        groups: dict[tuple[str, int], list[tuple[Cell, str]]] = {}
-        for cell, state in self.cells:
-            groups.setdefault((cell.config.study, cell.config.episodes), []).append((cell, state))
-        rows: list[tuple[str, ...]] = []
-        for (study, episodes), found in groups.items():
-            configs = [cell.config for cell, _ in found]
-            tasks, methods, seeds = (
-                list(dict.fromkeys(str(getattr(config, name)) for config in configs))
-                for name in ("task", "method", "seed")
+        """One line per study and the sum: runs, done, episodes, shared, core-hours."""
+        return [
+            (
+                *(part.study or "runs", str(part.runs), str(part.done), str(part.episodes)),
+                *(str(part.shared), f"{self.hours(part.episodes):.1f}"),
+                f"{self.hours(part.trained):.1f}",
             )
-            states = Counter(state for _, state in found)
-            row = (study or "-", "\n".join(tasks), ", ".join(methods), ", ".join(seeds))
-            counted = ", ".join(f"{count} {state}" for state, count in states.items())
-            rows.append((*row, str(episodes), counted))
-        return rows
+            for part in (*self.parts, self.total)
+        ]
 
     def __str__(self) -> str:
-        hours = self.steps / self.steps_per_second / 3600
-        final = (self.todo * BYTES_PER_RUN + self.steps * BYTES_PER_STEP) / 1e9
+        total = self.total
+        todo, steps = total.runs - total.done, total.episodes * self.steps_per_episode
+        final = (todo * BYTES_PER_RUN + steps * BYTES_PER_STEP) / 1e9
         peak = final + self.processes * REPLAY_BYTES / 1e9
+        before, after = self.hours(total.episodes), self.hours(total.trained)
+        saved = ""
+        if total.shared:
+            saved = (
+                f"shared beginnings save {before - after:.1f} of {before:.1f} core-hours "
+                "(tabular runs count as DDPG's, which they are unless the table intervenes); "
+            )
         return (
-            f"{self.todo} of {len(self.cells)} runs to do, "
-            f"about {self.steps / 1e6:.1f} million steps; "
-            f"measured here {self.steps_per_second:.0f} steps/s a core: {hours:.1f} core-hours, "
-            f"{hours / self.processes:.1f} h with {self.processes} at a time; "
+            f"{todo} of {total.runs} runs to do, about {steps / 1e6:.1f} million steps; {saved}"
+            f"measured here {self.steps_per_second:.0f} steps/s a core: {after:.1f} core-hours, "
+            f"{after / self.processes:.1f} h with {self.processes} at a time; "
             f"disk {final:.2f} GB, at most {peak:.2f} GB while it runs"
         )
 
 
 def plan(cells: Sequence[Cell], processes: int, only_missing: bool = True) -> Plan:
     """Measure the first run's speed here, and add up the episodes that are still to do."""
-    statuses = [status_of(cell) for cell in cells]
-    todo = [status for status in statuses if status.state != "done" or not only_missing]
-    episodes = sum(s.cell.config.episodes - s.episode * only_missing for s in todo)
-    steps = episodes * steps_per_episode(cells)
+    parts: dict[str, Part] = {}
+    for status in map(status_of, cells):
+        cell, began = status.cell, status.episode if only_missing else 0
+        done = only_missing and status.state == "done"
+        episodes = 0 if done else max(0, cell.config.episodes - began)
+        shared = cell.shared if episodes and not began and _can_share(cell, only_missing) else 0
+        old = parts.get(cell.config.study, Part(cell.config.study, 0, 0, 0, 0))
+        new = Part(old.study, 1, int(done), episodes, shared)
+        sums = (x + y for x, y in zip(old[1:], new[1:], strict=True))
+        parts[old.study] = Part(old.study, *sums)
     speed = measure(cells[0].config) if cells else 1.0
-    states = [(status.cell, status.state) for status in statuses]
-    return Plan(states, len(todo), steps, speed, processes)
+    return Plan(list(parts.values()), steps_per_episode(cells), speed, processes)
+
+
+def _can_share(cell: Cell, only_missing: bool) -> bool:
+    """False if the trunk is there already and did not keep what this run needs."""
+    if cell.trunk is None:
+        return False
+    begun = only_missing and RunFolder(cell.trunk).episodes_file.exists()
+    kept = kept_file(cell.trunk, cell.shared).exists()
+    if not begun or kept:
+        return True
+    return len(RunFolder(cell.trunk).read_episodes()) <= cell.shared
 
 
 def steps_per_episode(cells: Sequence[Cell]) -> float:

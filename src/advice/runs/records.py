@@ -32,6 +32,9 @@ from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, Set
 
 COLUMNS = tuple("return" if name == "episode_return" else name for name in EpisodeRecord._fields)
 _TYPES = get_type_hints(EpisodeRecord)
+TRAINING_VERSION = 1
+"""Raised with every change that alters what a training gives; tests/test_golden_runs.py checks it.
+Runs of different commits with the same number may be compared."""
 
 
 def file_name(name: str) -> str:
@@ -167,10 +170,17 @@ class RunFolder:
         document, now = self.read_document(), provenance()
         made = document["provenance"]
         last = (made.get("resumed") or [made])[-1]
-        if any(last.get(name) != now[name] for name in ("commit", "versions")):
-            resumed = {"after_episode": episode} | {n: now[n] for n in ("commit", "versions")}
+        code = ("training", "commit", "versions")
+        if any(last.get(name) != now[name] for name in code):
+            resumed = {"after_episode": episode} | {name: now[name] for name in code}
             made.setdefault("resumed", []).append(resumed)
             write_json(self.config_file, document)
+
+    def note_branch(self, source: dict[str, Any]) -> None:
+        """Add to the provenance which run's beginning this one shares."""
+        document = self.read_document()
+        document["provenance"]["branched"] = source
+        write_json(self.config_file, document)
 
     def differences(self, config: TrainConfig) -> list[str]:
         """Fields in which the folder's settings differ from ``config``, as readable lines."""
@@ -285,12 +295,16 @@ def read_actions(folder: RunFolder, episode: int, actions: Any) -> tuple[Array, 
         )
     folder.check_actions()
     record = records[episode - 1]
+    return read_steps(folder, record.total_steps - record.steps, record.total_steps, actions)
+
+
+def read_steps(folder: RunFolder, start: int, stop: int, actions: Any) -> tuple[Array, Array]:
+    """Executed and proposed actions of the steps from ``start`` (counted from 0) to ``stop``."""
     kind, size = _columns(actions)
-    before = (record.total_steps - record.steps) * 2 * size
-    count = record.steps * 2 * size
-    values = np.fromfile(folder.actions_file, kind, count, offset=before * kind.itemsize)
+    count = (stop - start) * 2 * size
+    values = np.fromfile(folder.actions_file, kind, count, offset=start * 2 * size * kind.itemsize)
     if len(values) < count:
-        raise BrokenFileError(f"{folder.actions_file}: expected more, it ends in episode {episode}")
+        raise BrokenFileError(f"{folder.actions_file}: expected {stop} steps, found fewer")
     rows = values.reshape(-1, 2 * size)
     return rows[:, :size], rows[:, size:]
 
@@ -307,6 +321,7 @@ def provenance() -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version()}
         | {name: _version(name) for name in packages},
+        "training": TRAINING_VERSION,
         "commit": _commit(),
         "platform": platform.platform(),
         "cores": affinity,

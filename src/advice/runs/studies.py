@@ -54,7 +54,7 @@ class Study(NamedTuple):
     method_settings: Mapping[str, Mapping[str, Any]] = METHOD_SETTINGS
     """Further ones for single methods; ``settings`` override them."""
     shields_from: tuple[str, str] | None = None
-    """(study, task) whose fitted shields the runs start with."""
+    """(study, task) whose fitted shields the runs of methods with a shield start with."""
     section: str = ""
     """Key of :data:`SECTIONS`; empty for a comparison of methods, which is its task's main part."""
     label: str = ""
@@ -76,11 +76,13 @@ class StudySection(NamedTuple):
     """Label of the comparison's runs; empty if methods are compared, not variants of one."""
     rates: bool = False
     """Show rates, not totals: the variants differ in length."""
+    from_start: bool = False
+    """Count every episode, not only those after arming."""
 
 
 SECTIONS = {
     "preset": StudySection("The shield's settings", "default"),
-    "early": StudySection("Arming early", "E = 1000"),
+    "early": StudySection("Arming early, counted from the first episode", from_start=True),
     "own": StudySection("The agents' own settings", "tuned"),
     "fixed-k": StudySection("Fixed K", "adaptive K"),
     "activation": StudySection("When the shield is armed", "E = 1000", rates=True),
@@ -118,17 +120,9 @@ _ROWS = (
         SIX_METHODS,
     ),
     Study(
-        "paper-settings",
-        settings=preset_settings("paper"),
-        method_settings={},
-        section="preset",
-        label="preset paper",
-    ),
-    Study("early", FOUR_TASKS, method_settings={}, section="early", label="armed early"),
-    Study(
         "transfer",
         ("semi-random-goal",),
-        WITH_SHIELD,
+        SIX_METHODS,
         {"episodes": 1000},
         shields_from=("core", "randomised-goal"),
         section="transfer",
@@ -142,6 +136,14 @@ _ROWS = (
         label="T = 2000",
     ),
     *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
+    Study(
+        "paper-settings",
+        settings=preset_settings("paper"),
+        method_settings={},
+        section="preset",
+        label="preset paper",
+    ),
+    Study("early", FOUR_TASKS, method_settings={}, section="early", label="armed early"),
     _activation(250)._replace(
         name="patience",
         settings={
@@ -193,12 +195,13 @@ SUITES: dict[str, tuple[Study, ...]] = {
     "early": (STUDIES["early"],),
     "foreign": (STUDIES["foreign"],),
     "paper": (
-        *(STUDIES["core"], STUDIES["constrained"], STUDIES["paper-settings"]),
-        *(STUDIES["transfer"], STUDIES["long-episodes"], STUDIES["early"]),
+        *(STUDIES["core"], STUDIES["constrained"], STUDIES["transfer"], STUDIES["long-episodes"]),
         *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
+        *(STUDIES["paper-settings"], STUDIES["early"]),
     ),
 }
-"""What `advice bench --suite` runs; some add the runs of ``core`` that they are compared with."""
+"""What `advice bench --suite` runs, in this order; some add the runs of ``core`` that they are
+compared with."""
 
 
 def find_suite(name: str) -> tuple[Study, ...]:

@@ -10,9 +10,10 @@ import sys
 from typing import Any
 
 from advice.config import TrainConfig, from_dict, to_dict
+from advice.runs.branching import KeepBeginnings, train_branch
 from advice.runs.checkpoints import Counters
 from advice.runs.grid import Cell
-from advice.runs.loop import Listener, train
+from advice.runs.loop import Listener
 from advice.runs.records import FolderLockedError, RunFolder
 from advice.types import AdviceError, EpisodeRecord
 
@@ -37,6 +38,9 @@ def order_of(cell: Cell) -> dict[str, Any]:
         "config": to_dict(cell.config),
         "folder": str(cell.folder.path.resolve()),
         "shield": str(cell.after.resolve()) if cell.after else None,
+        "trunk": str(cell.trunk.resolve()) if cell.trunk else None,
+        "shared": cell.shared,
+        "keep": cell.keep,
         "command": sys.argv[1:],
     }
 
@@ -50,9 +54,13 @@ def run_order(
     """
     sys.argv[1:] = order["command"]  # what the user typed, for the records
     config = from_dict(TrainConfig, order["config"])
+    listener = KeepBeginnings(folder, order["keep"], listener or Listener())
+    trunk = RunFolder(order["trunk"] or "")
+    shared = order["shared"] if order["trunk"] and trunk.config_file.exists() else 0
     try:
         folder.error_file.unlink(missing_ok=True)
-        return DONE if train(config, folder, listener, shield_source=shield).finished else STOPPED
+        result = train_branch(config, folder, listener, shield, trunk, shared)
+        return DONE if result.finished else STOPPED
     except FolderLockedError:
         return LOCKED
     except KeyboardInterrupt:

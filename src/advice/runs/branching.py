@@ -1,0 +1,215 @@
+"""Shared beginnings: runs that are the same until a shield may act train that part only once.
+
+Until its shield is armed, a run of ADVICE with ``arm="fixed"`` is plain DDPG. In a grid the longest
+such part of the same task, seed, agent and environment is the trunk, which keeps its agent at the
+episodes where others branch off. A branch repeats the recorded actions in the simulator, so that
+its shield, replay buffer and records fill as if it had trained itself, then takes over the kept
+agent and goes on. The result is the same to the bit as a run from the start.
+
+The tabular shield is armed from the start: its run is the trunk's until it intervenes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from advice.agents.agent import Agent
+from advice.config import TrainConfig, to_dict
+from advice.files import read_arrays, write_arrays, write_atomically
+from advice.runs.checkpoints import Counters, read_part
+from advice.runs.grid import Cell
+from advice.runs.loop import ActiveRun, Listener, Result, train
+from advice.runs.methods import find_method
+from advice.runs.records import RunFolder, provenance, read_steps
+from advice.types import AdviceError, Array, EpisodeRecord, Transition
+
+_KIND, _VERSION = "beginning", 1
+
+
+def unshielded(config: TrainConfig) -> int:
+    """Episodes at the beginning of a run in which no shield acts and none is fitted."""
+    shield = find_method(config.method).shield
+    if shield == "none":
+        return config.episodes
+    if shield == "advice" and config.shield.arm == "fixed" and not config.shield_from:
+        return min(config.shield.construction_episodes, config.episodes)
+    return 0
+
+
+def share_beginnings(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with what each shares: where it branches off, and what a trunk keeps."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(_beginning(cell.config), []).append(cell)
+    branches: dict[Path, tuple[Path, int]] = {}
+    keep: dict[Path, set[int]] = {}
+    for group in groups.values():
+        trunk = max(group, key=lambda cell: unshielded(cell.config))  # the first of the longest
+        for cell in (cell for cell in group if cell is not trunk):
+            point = min(_shareable(cell.config), unshielded(trunk.config))
+            if point > 0:
+                branches[cell.folder.path] = (trunk.folder.path, point)
+                keep.setdefault(trunk.folder.path, set()).add(point)
+    return [
+        cell._replace(
+            trunk=branches.get(cell.folder.path, (None, 0))[0],
+            shared=branches.get(cell.folder.path, (None, 0))[1],
+            keep=tuple(sorted(keep.get(cell.folder.path, ()))),
+        )
+        for cell in cells
+    ]
+
+
+def _shareable(config: TrainConfig) -> int:
+    """Episodes that may be another run's; all of the tabular shield's, which rarely acts."""
+    tabular = find_method(config.method).shield == "tabular"
+    return config.episodes if tabular else unshielded(config)
+
+
+def _beginning(config: TrainConfig) -> str:
+    """What decides the unshielded part of a run; a violation budget is never shared."""
+    agent = find_method(config.method).agent
+    values = [config.task, config.seed, agent, to_dict(config.agent), to_dict(config.env)]
+    own = to_dict(config) if config.stop_after_violations is not None else None
+    return json.dumps([*values, own], sort_keys=True)
+
+
+# ---- the trunk
+
+
+def kept_file(trunk: Path, episode: int) -> Path:
+    """Where a trunk keeps its agent as it was after an episode."""
+    return RunFolder(trunk).checkpoint / f"after-{episode:06d}.safetensors"
+
+
+class KeepBeginnings(Listener):
+    """Keeps the agent of a run as it is after each of some episodes; all else goes to ``inner``."""
+
+    def __init__(self, folder: RunFolder, episodes: Sequence[int], inner: Listener) -> None:
+        self._folder, self._episodes, self._inner = folder, frozenset(episodes), inner
+        self.started, self.fitting = inner.started, inner.fitting  # type: ignore[method-assign]
+        self.saved, self.said = inner.saved, inner.said  # type: ignore[method-assign]
+
+    def ready(self, agent: Agent, shield: Any) -> None:
+        self._agent = agent
+        self._inner.ready(agent, shield)
+
+    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+        self._inner.episode_ended(record, counters)
+        if record.episode in self._episodes:
+            path = kept_file(self._folder.path, record.episode)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_arrays(path, *self._agent.snapshot(), _KIND, _VERSION)
+
+
+def _kept_agent(trunk: RunFolder, episode: int) -> tuple[dict[str, Array], dict[str, Any]] | None:
+    """The trunk's agent after an episode; None if it was not kept."""
+    path = kept_file(trunk.path, episode)
+    if path.exists():
+        return read_arrays(path, _KIND, _VERSION)
+    if trunk.done_file.exists() and len(trunk.read_episodes()) == episode:
+        return read_part(trunk.checkpoint, "agent")
+    return None
+
+
+def may_branch(trunk: Path, episode: int) -> bool:
+    """True once a trunk has come as far as a branch after ``episode`` needs."""
+    return kept_file(trunk, episode).exists() or RunFolder(trunk).done_file.exists()
+
+
+# ---- the branch
+
+
+class BeginningDiffersError(AdviceError):
+    """A run differs from its trunk after ``shared`` episodes: its shield acted, say."""
+
+    def __init__(self, shared: int) -> None:
+        super().__init__(f"it is the same as its trunk for {shared} episodes only")
+        self.shared = shared
+
+
+class _Recorded:
+    """An agent that proposes what another run did, and fills the replay buffer of its own."""
+
+    def __init__(self, agent: Agent, trunk: RunFolder, records: list[EpisodeRecord], space: Any):
+        self._agent, self._records, self._space = agent, records, space
+        steps = records[-1].total_steps
+        self._executed, self._proposed = read_steps(trunk, 0, steps, space)
+        self._episode = self._step = 0
+
+    @property
+    def multiplier(self) -> float:
+        return self._records[self._episode - 1].multiplier
+
+    def start_episode(self) -> None:
+        self._episode += 1
+
+    def act(self, obs: Array) -> Array:
+        if self._step == self._records[self._episode - 1].total_steps:  # it ended here
+            raise BeginningDiffersError(self._episode - 1)
+        return self._proposed[self._step].reshape(self._space.shape)
+
+    def observe(self, step: Transition) -> None:
+        if (np.ravel(step.action) != self._executed[self._step]).any():
+            raise BeginningDiffersError(self._episode - 1)
+        self._agent.observe(step)
+        self._step += 1
+
+    def learn(self) -> None: ...
+    def end_episode(self, cost: float) -> None: ...
+
+
+def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
+    """Take a new run as far as ``trunk`` was after ``episodes``, and save it.
+
+    Does nothing if other code made the trunk or it did not keep its agent there; raises
+    :class:`BeginningDiffersError` if an episode does not come out as the trunk's.
+    """
+    made, now = trunk.read_document()["provenance"], provenance()
+    if any(made.get(name) != now[name] for name in ("training", "versions")):
+        return
+    kept = _kept_agent(trunk, episodes)
+    if kept is None:
+        return
+    agent, records = run.agent, trunk.read_episodes()[:episodes]
+    run.agent = cast(Agent, _Recorded(agent, trunk, records, run.env.action_space))
+    with run.recording():
+        for _ in records:
+            run.episode()
+        found = run.folder.read_episodes()
+        for mine, theirs in zip(found, records, strict=True):
+            if mine._replace(seconds=theirs.seconds) != theirs:
+                raise BeginningDiffersError(theirs.episode - 1)
+        run.agent = agent
+        agent.restore(*kept)
+        if run.finished:
+            run.export()
+        run.save()
+    lines = trunk.episodes_file.read_bytes().splitlines(keepends=True)
+    write_atomically(run.folder.episodes_file, lines[: episodes + 1])  # with the trunk's seconds
+    name = "/".join(trunk.path.parts[-4:])
+    run.folder.note_branch({"from": name, "after_episode": episodes, "commit": made.get("commit")})
+
+
+def train_branch(
+    config: TrainConfig,
+    folder: RunFolder,
+    listener: Listener | None,
+    shield_source: str | None,
+    trunk: RunFolder,
+    episodes: int,
+) -> Result:
+    """:func:`advice.runs.loop.train`, beginning with what the run shares with ``trunk``."""
+    while True:
+        begin = partial(repeat, trunk=trunk, episodes=episodes) if episodes else None
+        try:
+            return train(config, folder, listener, shield_source=shield_source, begin=begin)
+        except BeginningDiffersError as error:
+            points = [int(path.stem.split("-")[1]) for path in trunk.checkpoint.glob("after-*")]
+            episodes = max((point for point in points if point <= error.shared), default=0)
