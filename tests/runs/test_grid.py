@@ -31,7 +31,7 @@ from advice.runs.grid import (
 from advice.runs.loop import train
 from advice.runs.ray_engine import FileSender, FileStore
 from advice.runs.records import COLUMNS, RunFolder
-from advice.runs.studies import SUITES, find_suite, select, with_settings
+from advice.runs.studies import SHIFTS, SUITES, find_suite, select, with_settings
 from advice.threads import one_thread
 from advice.types import AdviceError
 
@@ -65,12 +65,18 @@ def test_suites_hold_the_papers_studies() -> None:
         "activation-sweep": 4,
         "windows": 6,
         "early": 4,
+        "shift": 13,
         "foreign": 12,
         "paper": 24 + 6 + 6 + 6 + 3 + 3 + 5 + 1 + 4,
     }
     foreign = [cell.config for cell in suite_cells("foreign")]
     assert {c.shield for c in foreign} == {ShieldConfig()}  # one configuration for all of them
     assert len({str(c.agent) for c in foreign}) == 1
+    shift = suite_cells("shift", seeds=1)
+    frozen = [c for c in shift if c.config.study.endswith("frozen")]
+    assert [c.config.env.options for c in frozen] == list(SHIFTS.values())
+    assert {c.config.shield.refit_episodes for c in frozen} == {0}
+    assert all(c.after and c.config.shield_from for c in shift if c.config.study != "core")
     assert {c.config.shield for c in suite_cells("early")} == {ShieldConfig()}
     assert {
         c.config.shield.k for c in suite_cells("k-sweep") if c.config.shield.k_rule == "fixed"

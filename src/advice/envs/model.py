@@ -59,7 +59,20 @@ def build_model(task: TaskSpec) -> Any:
     car = add_car(spec)
     _add_objects(spec, task)
     _add_cameras(spec, car, task)
-    return spec.compile()
+    model = spec.compile()
+    if (task.car_mass, task.motor_force, task.friction) != (1.0, 1.0, 1.0):
+        _vary(model, task)
+    return model
+
+
+def _vary(model: Any, task: TaskSpec) -> None:
+    """Another mass, motor force and friction than the usual ones."""
+    bodies = [model.body(name).id for name in ("agent", "left", "right", "rear")]
+    model.body_mass[bodies] *= task.car_mass
+    model.body_inertia[bodies] *= task.car_mass
+    model.actuator_forcerange *= task.motor_force
+    model.geom_friction[:, 0] *= task.friction
+    mujoco.mj_setConst(model, mujoco.MjData(model))
 
 
 def _add_objects(spec: Any, task: TaskSpec) -> None:

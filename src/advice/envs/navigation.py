@@ -61,7 +61,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self._make_spaces()
         self._placed: dict[str, Array] = {}  # kind -> (n, 3): x, y, yaw at the start
         self._right_button = 0
-        self._steps = 0
+        self._steps = self._noise_seed = 0
         self._observation = np.zeros(self.observation_space.shape or (), dtype=np.float32)
 
     def reset(
@@ -78,6 +78,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         mujoco.mj_resetData(self.model, self.data)
         self._apply_layout()
         self._steps = 0
+        if self.task.lidar_noise:
+            self._noise_seed = int(self.np_random.integers(2**31))
         self._update_poses()
         self._observation = self._observe()
         if self.render_mode == "human":
@@ -146,6 +148,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             **{f"layout/{kind}": places.copy() for kind, places in self._placed.items()},
             "right_button": self._right_button,
             "steps": self._steps,
+            "noise_seed": self._noise_seed,
             "generator": self.np_random.bit_generator.state,
         }
 
@@ -167,6 +170,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             if name.startswith("layout/")
         }
         self._right_button, self._steps = int(state["right_button"]), int(state["steps"])
+        self._noise_seed = int(state.get("noise_seed", 0))
         mujoco.mj_resetData(self.model, self.data)
         if not self._placed:  # from before the first reset
             return
@@ -316,6 +320,9 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
 
     def _observe(self) -> Array:
         seen = lidars(self._car_pos, self._car_mat, self._seen, *self._lidar_settings)
+        if self.task.lidar_noise:  # by the step, so that a restored state is seen the same
+            noise = np.random.default_rng([self._noise_seed, self._steps]).normal(size=len(seen))
+            seen = np.clip(seen + self.task.lidar_noise * noise, 0.0, 1.0).tolist()
         if self._observe_velocity:
             linear, mat = self._car_qvel[:3], self._car_mat
             velocity = (-mat[:, 1] @ linear, mat[:, 0] @ linear, self._car_qvel[5])

@@ -70,6 +70,14 @@ class TaskSpec:
     """Directions of each lidar."""
     lidar_range: float = 3.0
     """Distance at which a lidar reads 0."""
+    lidar_noise: float = 0.0
+    """Standard deviation of the noise of each reading, which stays within 0 to 1."""
+    car_mass: float = 1.0
+    """The car's mass, times the usual one."""
+    motor_force: float = 1.0
+    """The motors' largest force, times the usual one."""
+    friction: float = 1.0
+    """Sliding friction between all things, times the usual one."""
 
     def count(self, kind: str) -> int:
         """How many objects of one of :data:`KINDS` there are."""
@@ -178,6 +186,6 @@ def _checked(name: str, value: Any, row: TaskSpec) -> float:
 
 MOST_OBJECTS = 1000
 _LEAST = {"max_episode_steps": 1, "lidar_bins": 3}
-_ABOVE_ZERO = {"arena", "lidar_range", "cube_half_edge"} | {
+_ABOVE_ZERO = {"arena", "lidar_range", "cube_half_edge", "car_mass", "motor_force", "friction"} | {
     f"{kind}_radius" for kind in ("goal", "circle", "button", "pillar", "hazard")
 }

@@ -89,6 +89,7 @@ SECTIONS = {
     "windows": StudySection("Windows of the adaptive K", "h_r = 3, h_d = 25"),
     "steps": StudySection("Longer episodes"),
     "transfer": StudySection("Starting with a shield of another task"),
+    "shift": StudySection("A shield in a changed world", "trained here"),
 }
 
 
@@ -109,6 +110,34 @@ def _windows(recent: int, distant: int) -> Study:
     return Study(f"windows-{recent}-{distant}", settings=settings, section="windows", label=label)
 
 
+SHIFTS: dict[str, dict[str, float]] = {
+    "no shift": {},
+    "heavier car": {"car_mass": 2.0},
+    "weaker motors": {"motor_force": 0.5},
+    "slippery floor": {"friction": 0.2},
+    "more cubes": {"cubes": 10},
+    "noisy lidar": {"lidar_noise": 0.05},
+}
+"""Changes of randomised-goal, by what the suite ``shift`` calls them: options of the task."""
+
+
+def _shift(name: str, refits: bool) -> Study:
+    kind = "refits" if refits else "frozen"
+    settings = {
+        "episodes": 500,
+        "env.options": SHIFTS[name],
+        "shield.refit_episodes": ShieldConfig().refit_episodes if refits else 0,
+    }
+    return Study(
+        f"shift-{name.replace(' ', '-')}-{kind}",
+        settings=settings,
+        shields_from=("core", "randomised-goal"),
+        section="shift",
+        label=f"{name}, {kind}",
+    )
+
+
+_SHIFT = tuple(_shift(name, refits) for name in SHIFTS for refits in (False, True))
 _K_SWEEP = tuple(map(_fixed_k, (3, 4, 5)))
 _ACTIVATION = tuple(map(_activation, (250, 500, 750)))
 _WINDOWS = tuple(_windows(*pair) for pair in ((2, 10), (2, 25), (4, 10), (4, 25), (3, 10)))
@@ -135,7 +164,7 @@ _ROWS = (
         section="steps",
         label="T = 2000",
     ),
-    *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
+    *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS, *_SHIFT),
     Study(
         "paper-settings",
         settings=preset_settings("paper"),
@@ -193,6 +222,7 @@ SUITES: dict[str, tuple[Study, ...]] = {
     "activation-sweep": (*_ACTIVATION, _ADVICE),
     "windows": (*_WINDOWS, _ADVICE),
     "early": (STUDIES["early"],),
+    "shift": (_ADVICE, *_SHIFT),
     "foreign": (STUDIES["foreign"],),
     "paper": (
         *(STUDIES["core"], STUDIES["constrained"], STUDIES["transfer"], STUDIES["long-episodes"]),
