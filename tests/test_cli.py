@@ -253,6 +253,8 @@ def test_a_suite_keeps_its_settings(capsys: pytest.CaptureFixture[str], tmp_path
         assert code == 2
         assert "the suite core sets" in err
         assert "shield.arm" in err
+    words = ("bench", "--suite", "shift", "--dry-run", "--out", str(tmp_path))
+    assert "sets env.options" in run(capsys, *words, "--env.options", "cubes", "3")[2]
 
 
 def test_a_suite_without_the_runs_it_takes_shields_from_is_an_error(

@@ -18,6 +18,7 @@ PAGES = ["README.md", "docs/index.md", "docs/limits.md", "docs/tasks.md", "docs/
 ELSEWHERE = {
     "docs/guides/own-environment.md",
     "docs/guides/deployment.md",
+    "docs/guides/relying-on-a-shield.md",
     "docs/guides/stable-baselines3.md",
     "docs/shield.md",
 }

@@ -53,6 +53,7 @@ def evaluate(
     shield: bool = True,
     video: Path | None = None,
     trust_task: bool = False,
+    certify: bool = False,
 ) -> int:
     """Run greedy episodes with a trained agent and its shield, and bound the violation probability.
 
@@ -62,10 +63,11 @@ def evaluate(
         shield: Guard with the run's shield (--no-shield: the agent alone).
         video: Film the first three episodes to this mp4 file.
         trust_task: Run the code of the module that the run's task module:Class names.
+        certify: Write the result into the run's shield file and card, for the drift alarm.
     """
     from rich.progress import Progress
 
-    from advice.runs.evaluate import bound_in_words, summary_rows
+    from advice.runs.evaluate import bound_in_words, certify_shield, summary_rows
     from advice.runs.evaluate import evaluate as play
     from advice.runs.records import RunFolder
 
@@ -78,13 +80,15 @@ def evaluate(
         )
     print_table(("", folder.path.as_posix()), summary_rows(results, shield))
     say(bound_in_words(results))
+    if certify:
+        say(certify_shield(folder, results, shield))
     if video:
         say(f"video: {video}")
     return 0
 
 
 def inspect(path: Path) -> int:
-    """Describe a run or a shield file, with the shield's audit.
+    """Describe a run or a shield file, with the shield's audit and card.
 
     Args:
         path: A run's folder, or a shield.safetensors.
@@ -100,8 +104,8 @@ def inspect(path: Path) -> int:
             say("no fitted shield in this run (yet)")
             return 0
     shield = Shield.load(path)
-    say(str(shield))
-    say(str(shield.audit()))
+    audit = shield.audit() if shield.compacted is None else "compact, see the card"
+    say(f"{shield}\n{audit}\n\n{shield.card()}")
     return 0
 
 
@@ -226,8 +230,7 @@ def bench(
     """Train a grid of runs on all cores or on a Ray cluster. The same command again continues it.
 
     Args:
-        suite: A named grid: smoke, core, constrained, paper-settings, transfer, long-episodes,
-            k-sweep, activation-sweep, windows or paper.
+        suite: A named grid, such as smoke, core or paper; an unknown name lists them all.
         tasks: The tasks of a grid without a suite, or the part of the suite to run.
         methods: The methods, likewise.
         seeds: Number of seeds, from --seed on.
@@ -262,7 +265,9 @@ def bench(
     if suite:
         studies = table.select(table.find_suite(suite), tasks, methods)
         default, asked = flat(TrainConfig()), flat(config)
-        clashes = [name for name in sorted(table.set_by(studies)) if asked[name] != default[name]]
+        given = [name for name in asked if asked[name] != default.get(name)]
+        sets = sorted(table.set_by(studies))
+        clashes = [x for x in sets if any(f"{name}.".startswith(f"{x}.") for name in given)]
         if clashes:
             raise AdviceError(
                 f"the suite {suite} sets {', '.join(clashes)}; for other values "

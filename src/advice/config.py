@@ -12,6 +12,7 @@ from advice.types import SettingError, Terminal
 
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Fallback = Literal["proposed", "least-risk"]
+Far = Literal["endorse", "refuse", "fallback"]
 ContrastiveForm = Literal["released", "printed"]
 Preset = Literal["default", "paper"]
 Labels = Literal["hindsight", "paper"]
@@ -20,6 +21,7 @@ LearnFrom = Literal["both", "executed", "proposed"]
 _CHOICES = {
     "KRule": KRule,
     "Fallback": Fallback,
+    "Far | None": Far,
     "ContrastiveForm": ContrastiveForm,
     "Terminal | None": Terminal,
     "Labels": Labels,
@@ -126,6 +128,9 @@ class ShieldConfig(AutoencoderConfig):
     """How K follows the recent violations; fixed leaves it alone."""
     fallback: Fallback = "least-risk"
     """What to do when no candidate is safe: execute the proposal, or the least risky action."""
+    far: Far | None = None
+    """What to do with a proposal far from all data: endorse it, refuse it (as if it were unsafe),
+    or leave it to the fallback; not given: its neighbours decide, however far."""
     intervention_penalty: float = 0.0
     """If above 0, the agent also learns (s, rejected action, -penalty, s)."""
     candidates_per_dimension: int = 11

@@ -27,6 +27,7 @@ _TO_NAME: dict[np.dtype[Any], str] = {
     np.dtype(np.int64): "I64",
     np.dtype(np.int32): "I32",
     np.dtype(np.uint8): "U8",
+    np.dtype(np.int8): "I8",
     np.dtype(np.bool_): "BOOL",
 }
 _TO_DTYPE = {name: dtype.newbyteorder("<") for dtype, name in _TO_NAME.items()}
@@ -68,7 +69,7 @@ def write_arrays(
 
 
 def read_arrays(
-    path: Path | str, kind: str, version: int
+    path: Path | str, kind: str, versions: int | tuple[int, ...]
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Read what :func:`write_arrays` wrote, or raise :class:`BrokenFileError` saying why not.
 
@@ -80,7 +81,8 @@ def read_arrays(
         raise FileNotFoundError(f"{path}: no such file")
     try:
         with path.open("rb") as stream:
-            return _read(stream, os.fstat(stream.fileno()).st_size, kind, version)
+            known = (versions,) if isinstance(versions, int) else versions
+            return _read(stream, os.fstat(stream.fileno()).st_size, kind, known)
     except BrokenFileError as error:
         raise BrokenFileError(f"{path}: {error}") from None
 
@@ -123,7 +125,7 @@ def _header(entries: dict[str, Any], text: str, kind: str, version: int, digest:
 
 
 def _read(
-    stream: BinaryIO, size: int, kind: str, version: int
+    stream: BinaryIO, size: int, kind: str, versions: tuple[int, ...]
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     length = int.from_bytes(stream.read(8), "little")
     if size < 8 or length > min(_MAX_HEADER, size - 8):
@@ -134,15 +136,16 @@ def _read(
     try:
         header = json.loads(raw)
         metadata = header.pop("__metadata__")
-        found_kind, found_version = metadata["kind"], int(metadata["version"])
+        found_kind, version = metadata["kind"], int(metadata["version"])
         digest, text = metadata["sha256"], metadata["document"]
         unsigned = _header(header, text, kind, version, _DIGEST_PLACE)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BrokenFileError(f"expected an advice {kind}, found something else") from None
     if found_kind != kind:
         raise BrokenFileError(f"expected an advice {kind}, found {str(found_kind)[:80]!r}")
-    if found_version != version:
-        raise BrokenFileError(f"expected version {version} of the format, found {found_version}")
+    if version not in versions:
+        known = " or ".join(map(str, versions))
+        raise BrokenFileError(f"expected version {known} of the format, found {version}")
     try:
         layout = _layout(header, size - 8 - length)
     except (ValueError, KeyError, TypeError) as error:

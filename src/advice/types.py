@@ -16,6 +16,9 @@ Array: TypeAlias = NDArray[Any]
 RateActions: TypeAlias = Callable[[Array, Array], Array]
 """The agent's critic: ``rate_actions(obs, actions) -> values``, one value per row of actions."""
 
+FallbackAction: TypeAlias = Callable[[Any, Any], Any]
+"""Your own fallback: ``fallback(obs, proposed) -> action``, a brake or a recovery policy."""
+
 Terminal: TypeAlias = Literal["failure", "success"]
 """What the termination of an episode means."""
 
@@ -50,6 +53,10 @@ class Verdict(NamedTuple):
     """On request: indices of the proposal's nearest neighbours in the shield's memory."""
     distances: Array | None = None
     """On request: latent distances to those neighbours."""
+    fallback: bool = False
+    """True if the fallback decided: no candidate is safe, or ``far="fallback"`` applies."""
+    reason: str = ""
+    """What decided in place of the votes: "forbidden", "allowed", "far" or "risk"."""
 
 
 class Transition(NamedTuple):

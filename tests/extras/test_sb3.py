@@ -584,3 +584,30 @@ def test_terminal_is_an_option() -> None:
     model = shield(DQN("MlpPolicy", gym.make("CartPole-v1"), seed=0), terminal="success")
     model.learn(100)
     assert model.session.violations == 0
+
+
+class Hopeless(NoShield):
+    """Finds nothing safe."""
+
+    armed = True
+
+    def guard(self, obs: Any, action: Any, rate_actions: Any = None) -> Verdict:
+        return Verdict(action, no_safe_action=True)
+
+
+@pytest.mark.parametrize("kind", [TD3, PPO])
+def test_the_own_fallback_is_executed_and_counted(kind: Any) -> None:
+    model, envs = make(kind, "corridor", 2)
+    asked: list[Any] = []
+
+    def brake(obs: Any, proposed: Any) -> Any:
+        asked.append(obs)
+        return np.array([0.25, -0.5], np.float32)
+
+    shield(model, shield=Hopeless(), fallback=brake).learn(64)
+    steps = [step for env in envs for step in env.steps]
+    assert model.session.fallbacks == len(asked) == len(steps)
+    for step in steps:
+        np.testing.assert_array_equal(step[1], np.array([0.25, -0.5], np.float32))
+    for before, seen in zip(envs[0].steps, asked[::2], strict=True):
+        np.testing.assert_array_equal(before[0], seen)

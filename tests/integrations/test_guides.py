@@ -14,6 +14,14 @@ def test_own_environment(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     assert "Shield(armed" in capsys.readouterr().out
 
 
+def test_relying_on_a_shield(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks("docs/guides/relying-on-a-shield.md")
+    assert "rule 1: forbid" in capsys.readouterr().out
+    assert len(names["shield"].rules) == 1
+    assert (tmp_path / "card.md").exists()
+
+
 def test_deployment(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     names = run_blocks("docs/guides/deployment.md")

@@ -61,6 +61,7 @@ def test_records_describe_the_run(whole: Path) -> None:
     assert document["config"]["agent"]["hidden_size"] == 16
     assert document["provenance"]["versions"]["numpy"] == np.__version__
     assert Shield.load(folder.shield_file).armed
+    assert "# Shield card: tiny:Corridor" in folder.card_file.read_text()
     assert list(folder.path.glob("events.*"))
     assert folder.done_file.exists()
     assert not list(folder.checkpoint.glob("replay-*"))

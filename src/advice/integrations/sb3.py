@@ -226,6 +226,7 @@ class _ShieldCallback(BaseCallback):
         session = self.model.session
         self.logger.record("shield/interventions", session.interventions)
         self.logger.record("shield/violations", session.violations)
+        self.logger.record("shield/fallbacks", session.fallbacks)
         self.logger.record("shield/armed", int(session.shield.armed))
         self.logger.record("shield/k", session.shield.k)
         for i, info in enumerate(self.locals["infos"]):

@@ -43,6 +43,11 @@ class HasSession:
         return self.session.interventions
 
     @property
+    def fallbacks(self) -> int:
+        """Steps on which the ``fallback`` that was given decided."""
+        return self.session.fallbacks
+
+    @property
     def budget_spent(self) -> bool:
         """True once the violation budget is spent."""
         return self.session.budget_spent
@@ -60,7 +65,8 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
     episode) and guards from there on; later it is fitted anew on all that was seen. While no unsafe
     step has been seen it warns once, stays unarmed and tries again after each episode. Each step's
     ``info["shield"]`` says what was proposed and executed, whether the shield intervened, how many
-    neighbours were safe, whether no safe action was found, the penalty that is due
+    neighbours were safe, whether no safe action was found, whether the fallback decided, what
+    overruled the votes, if anything did, the penalty that is due
     (``config.intervention_penalty`` if it intervened, else 0) and whether the shield is armed. The
     step that spends the violation budget truncates the episode, and the next step or reset raises
     :class:`advice.types.BudgetSpentError`.
@@ -82,6 +88,8 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
         rules = SignalRules.of(env, given.terminal)
         spaces = env.observation_space, env.action_space
         self.session = ShieldSession(*spaces, given, rules=rules)
+        if getattr(self.shield, "task", None) == "":
+            self.shield.task = env.spec.id if env.spec else type(env.unwrapped).__name__
         # an environment made from our spec gets a shield of its own and saves nothing
         fresh = {
             "shield": shield if isinstance(shield, str | Path) else None,

@@ -153,9 +153,10 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
     for key, variants in task.variants.items():
         anchor, title = f"{task.slug}-{key}", f"Study: {section(key).title}"
         drawings = _study_figures(task, key, variants, looks)
-        sections.append(
-            writer.section(anchor, title, drawings, [summaries.study_table(task, key, variants)])
-        )
+        study_tables = [summaries.study_table(task, key, variants)]
+        if key == "shift" and (drift := summaries.drift_table(task, variants)):
+            study_tables.append(drift)
+        sections.append(writer.section(anchor, title, drawings, study_tables))
     phases = {drawing.phase for drawing in drawings} >= {"full", "after"}
     return Chapter(task.task, claims, task.missing, sections, phases)
 

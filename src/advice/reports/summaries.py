@@ -28,7 +28,8 @@ from advice.reports.statistics import (
 )
 from advice.reports.style import method_label
 from advice.reports.tables import Row, Table
-from advice.shields.bounds import running_bounds
+from advice.runs.studies import SHIFTS
+from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
 
 Totals = dict[str, dict[int, float]]
 """method -> seed -> total"""
@@ -318,6 +319,46 @@ def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table
         f"{task.task}: the study's runs after activation",
         rows,
         f"Mean ± standard error over seeds; return is per episode; {_FEW}{_COUNTED}",
+    )
+
+
+def drift_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
+    """Would the drift alarm have been given? By the second halves of the runs.
+
+    Certified is what the frozen shields show without a shift (Clopper-Pearson, 95 %).
+    """
+    label = f"{next(iter(SHIFTS))}, frozen"
+    calm = [run for variant in variants if variant.label == label for run in usable(variant.runs)]
+    halves = [run.column("violation")[len(run.table) // 2 :] for run in calm]
+    episodes = sum(map(len, halves))
+    if not episodes:
+        return None
+    certified = clopper_pearson(int(sum(x.sum() for x in halves)), episodes)
+    if certified == 1.0:
+        return None
+    rows: list[Row] = []
+    for variant in variants:
+        runs = usable(variant.runs)
+        delays = []
+        for run in runs:
+            alarm = DriftAlarm(certified)
+            found = [alarm.update(bool(x)) for x in run.column("violation")[len(run.table) // 2 :]]
+            delays.append(float(np.argmax(found)) + 1 if any(found) else np.inf)
+        given = [x for x in delays if np.isfinite(x)]
+        rows.append(
+            {
+                "runs": variant.label,
+                "violation probability": violation_probability(runs, len(runs[0].table) // 2),
+                "alarms": f"{len(given)} of {len(runs)}",
+                "episodes until the alarm": float(np.median(given)) if given else np.nan,
+            }
+        )
+    return Table(
+        f"{task.slug}-drift",
+        f"{task.task}: violations after a shift, and whether the drift alarm is given",
+        rows,
+        f"The second half of each run; certified are {certified:.1%}, from {episodes} episodes "
+        "without a shift. Brackets are 95 % confidence sequences; the median of the alarms given.",
     )
 
 

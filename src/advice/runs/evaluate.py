@@ -19,6 +19,7 @@ from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
 from advice.shields.bounds import clopper_pearson
 from advice.shields.session import StepGuard
+from advice.shields.shield import Shield
 from advice.types import AdviceError, Array, Verdict
 
 FRESH = 2**31
@@ -152,6 +153,18 @@ def bound_in_words(results: Sequence[Evaluation]) -> str:
         "(Clopper-Pearson), for this agent and shield as they are, on episodes like these. "
         "Nothing is said about vetoed actions: they are never tested."
     )
+
+
+def certify_shield(folder: RunFolder, results: Sequence[Evaluation], shielded: bool = True) -> str:
+    """Write the result into the run's shield file and its card; says so."""
+    if not (shielded and folder.shield_file.exists()):
+        raise AdviceError(
+            f"{folder.path}: expected episodes with a fitted ADVICE shield to certify, found none"
+        )
+    shield = Shield.load(folder.shield_file)
+    shield.certify(sum(r.violation for r in results), len(results))
+    shield.save(folder.shield_file)
+    return f"certified: {folder.shield_file}"
 
 
 def check_video_name(path: Path) -> None:

@@ -187,6 +187,8 @@ class ActiveRun:
         self.env, self.agent, self.shield = env, agent, shield
         self.counters, self.checkpointer = counters, checkpointer
         own = isinstance(shield, Shield)  # it brings its settings
+        if isinstance(shield, Shield):
+            shield.task = config.task
         options = SessionOptions(shield, None if own else config.shield, agent.rate_actions)
         spaces = env.observation_space, env.action_space
         rules = rules_of(config, env)

@@ -5,6 +5,7 @@ episodes.csv         one line per episode
 actions.bin          per step, as the action space has it: executed action, then proposed action
 checkpoint/          what a resume needs        events.*            for TensorBoard
 shield.safetensors   the fitted shield          agent.safetensors   the trained agent
+card.md              the shield's card
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class RunFolder:
     episodes_file = property(lambda self: self.path / "episodes.csv")
     actions_file = property(lambda self: self.path / "actions.bin")
     shield_file = property(lambda self: self.path / "shield.safetensors")
+    card_file = property(lambda self: self.path / "card.md")
     agent_file = property(lambda self: self.path / "agent.safetensors")
     checkpoint = property(lambda self: self.path / "checkpoint")
     done_file = property(lambda self: self.path / "done")
@@ -126,7 +128,7 @@ class RunFolder:
         """Delete a run's files, first those that mark it as one; the log stays."""
         for path in (
             *(self.done_file, self.config_file, self.error_file, self.episodes_file),
-            *(self.actions_file, self.shield_file, self.agent_file),
+            *(self.actions_file, self.shield_file, self.card_file, self.agent_file),
             *(self.path / "wandb-id.txt", *self.path.glob("events.*")),
         ):
             path.unlink(missing_ok=True)

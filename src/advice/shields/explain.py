@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.shields.encoder import Floats
+from advice.shields.rules import Rule
 from advice.types import Array, Verdict
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 _SHOWN = 10  # candidates a table shows
 _DOTS = 5000  # remembered features a picture shows
+_REASONS = {
+    "forbidden": " because a rule forbids it",
+    "allowed": " because a rule allows it",
+    "far": " because it is far from all data",
+    "risk": " because its risk exceeds the calibrated limit",
+}
 _SAFE, _UNSAFE = "#2b7bba", "#c8452d"
 
 
@@ -37,19 +44,29 @@ class Explanation:
     candidates: Array
     """(C, ...) the alternatives."""
     candidate_safe_neighbours: NDArray[np.int64]
+    candidate_passes: NDArray[np.bool_]
+    """(C,) which of them are safe, rules and the other checks included."""
     candidate_ratings: Floats
     """The agent's, or else minus the distance to the proposal."""
     memory: Floats
     """(N, latent) the remembered features."""
     memory_safe: NDArray[np.bool_]
+    rule: Rule | None = None
+    """The rule that decides on the proposal."""
+    own_fallback: bool = False
+    """Where nothing is safe, a function of the user decides."""
 
     @property
     def decision(self) -> str:
         """In words."""
-        if self.verdict.no_safe_action:
-            end = "replaced by the least risky" if self.verdict.intervened else "executed anyway"
-            return f"refused, no candidate is safe, {end}"
-        return "replaced" if self.verdict.intervened else "endorsed"
+        verdict = self.verdict
+        why = _REASONS.get(verdict.reason, "")
+        if verdict.fallback:
+            by = "your own fallback" if self.own_fallback else "the least risky"
+            end = f"replaced by {by}" if verdict.intervened else "executed anyway"
+            none = "no candidate is safe" if verdict.no_safe_action else "left to the fallback"
+            return f"refused{why}, {none}, {end}"
+        return ("replaced" if verdict.intervened else "endorsed") + why
 
     def __str__(self) -> str:
         neighbours, distances = self.verdict.neighbours, self.verdict.distances
@@ -61,6 +78,7 @@ class Explanation:
             f"executed {_brief(self.verdict.action)}",
             f"safe neighbours {self.verdict.safe_neighbours} of {voters}, needed {self.required} "
             f"(K = {self.k})",
+            *([] if self.rule is None else [str(self.rule)]),
             "",
             "neighbour     index    distance  label",
         ]
@@ -69,7 +87,7 @@ class Explanation:
             f"{rank:>9} {index:>9} {distance:>11.4g}  {'safe' if safe else 'unsafe'}"
             for rank, (index, distance, safe) in enumerate(rows, start=1)
         ]
-        good = self.candidate_safe_neighbours >= self.required
+        good = self.candidate_passes
         # The safe ones as they are rated; where there are none, the least risky first.
         risk = ~good if good.any() else -self.candidate_safe_neighbours
         order = np.lexsort((-self.candidate_ratings, risk))

@@ -42,7 +42,7 @@ class FittedModel:
     """Encoder, neighbours and candidates. :class:`~advice.shields.shield.Shield` decides.
 
     ``risk``, if there is one, is a direction of the latent space: the larger ``latent @ risk``, the
-    more danger is expected.
+    more danger is expected. With ``fitted_only`` the steps of held-out episodes do not vote.
     """
 
     def __init__(
@@ -52,9 +52,13 @@ class FittedModel:
         action_space: Space,
         config: ShieldConfig,
         risk: Floats | None = None,
+        fitted_only: bool = False,
     ) -> None:
         self.encoder, self.points, self.risk, self.safe = encoder, points, risk, points.safe
-        self.neighbours = Neighbours(points.latent, config.k_max)
+        latent = points.latent
+        if fitted_only:
+            latent, self.safe = latent[~points.held_out], points.safe[~points.held_out]
+        self.neighbours = Neighbours(latent, config.k_max)
         self._space, split = action_space, encoder.split
         offset, self._scale = (x[split:] for x in encoder.weights[:2])
         low, high = action_space.low, action_space.high
@@ -64,16 +68,14 @@ class FittedModel:
         self.candidates = Candidates(
             action_space, low, high, config.candidates_per_dimension, config.candidate_budget
         )
-        self._fixed_share = encoder.action_share(self._flat(self.candidates.fixed))
+        self._fixed_share = encoder.action_share(self.flat(self.candidates.fixed))
 
     def without_held_out(self, config: ShieldConfig) -> FittedModel:
-        """The model with the points of the fitted episodes alone, or itself if there are none."""
+        """The model in which fitted episodes alone vote, or itself if there are none."""
         fitted = ~self.points.held_out
         if fitted.all() or not fitted.any():
             return self
-        latent, safe, held_out, episodes = self.points
-        points = Points(latent[fitted], safe[fitted], held_out[fitted], episodes[fitted])
-        return FittedModel(self.encoder, points, self._space, config, self.risk)
+        return FittedModel(self.encoder, self.points, self._space, config, self.risk, True)
 
     def snapshot(self) -> dict[str, Array]:
         """Everything as named arrays."""
@@ -128,12 +130,12 @@ class FittedModel:
         if len(self.candidates.offsets):
             near = self.candidates.near(feature[encoder.split :])
             actions = np.concatenate([actions, near])
-            latents = np.concatenate([latents, encoder.encode_actions(self._flat(near), state)])
+            latents = np.concatenate([latents, encoder.encode_actions(self.flat(near), state)])
         return Considered(actions, latents, self.votes(latents))
 
     def distances(self, actions: Array, feature: Floats) -> Floats:
         """(C,) scaled distances of (C, ...) actions to the proposal in ``feature``."""
-        steps = (self._flat(actions) - feature[self.encoder.split :]) / self._scale
+        steps = (self.flat(actions) - feature[self.encoder.split :]) / self._scale
         return np.sqrt(np.square(steps).sum(1))
 
     def least_risky(self, latents: Floats, votes: NDArray[np.int64]) -> int:
@@ -145,5 +147,6 @@ class FittedModel:
         clearance = np.where(self.safe[nearest.indices], np.inf, nearest.squared).min(1)
         return int(np.lexsort((-clearance, -votes))[0])
 
-    def _flat(self, actions: Array) -> Floats:
+    def flat(self, actions: Array) -> Floats:
+        """(C, ...) actions as rows of numbers."""
         return self._space.flat(actions).astype(np.float64)

@@ -8,74 +8,20 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from advice.config import ShieldConfig
-from advice.envs.signals import (
-    WHAT_TO_GIVE,
-    SignalRules,
-    Signals,
-    check_terminal,
-    read_signals,
-)
+from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals, read_signals
+from advice.shields.bounds import DriftAlarm
+from advice.shields.decisions import use_fallback
 from advice.shields.memory import EpisodeLabels
-from advice.shields.shield import Shield
-from advice.types import (
-    Array,
-    BudgetSpentError,
-    OneClassError,
-    Outcome,
-    RateActions,
-    SpaceMismatchError,
-    Terminal,
-    Verdict,
-)
+from advice.shields.options import SessionOptions, config_of, find_shield
+from advice.shields.spaces import read_space
+from advice.types import Array, BudgetSpentError, OneClassError, Outcome, RateActions, Verdict
 
 _LOG = logging.getLogger("advice")
-OutcomeRule: TypeAlias = Callable[[Any, Any, float, bool, bool, dict[str, Any]], Outcome]
-"""``outcome(obs, action, reward, terminated, truncated, info)``; the step led to ``obs``."""
-Features: TypeAlias = Callable[[Any], Array]
-"""Turns one observation, of whatever kind, into the array of numbers that the shield sees."""
-
-
-@dataclass(frozen=True)
-class SessionOptions:
-    """Options that :class:`advice.ShieldedEnv`, the vector wrapper and SB3 share."""
-
-    shield: Any = None
-    """A shield or the path of a saved one; None makes a new one."""
-    config: ShieldConfig | None = None
-    """Settings of a new shield."""
-    rate_actions: RateActions | None = None
-    """``rate_actions(obs, actions) -> values``, the agent's critic. Without it, the safe action
-    nearest to the proposal is executed."""
-    outcome: OutcomeRule | None = None
-    """``outcome(obs, action, reward, terminated, truncated, info) -> advice.Outcome`` in place of
-    what ``info`` says; ``obs`` is the observation after the step. With the paper's labels an
-    inconclusive first step of an episode counts as safe."""
-    terminal: Terminal | None = None
-    """What a termination means where ``info`` does not say the opposite: "failure" or "success".
-    With None an end that nothing explains is inconclusive; the ends of well-known environments
-    are in :data:`advice.envs.signals.KNOWN_ENDS`."""
-    features: Features | None = None
-    """Turns an observation into an array of numbers; needed where observations are no Box."""
-    max_violations: int | None = None
-    """The violation budget: the number of episodes with a violation after which training ends."""
-    save_path: Path | str | None = None
-    """Where the shield is saved when it is fitted, when the violation budget is spent and when the
-    environment is closed."""
-    seed: int = 0
-    """Seed of a new shield."""
-
-    def __post_init__(self) -> None:
-        if self.max_violations is not None and self.max_violations < 1:
-            raise ValueError(f"max_violations: expected 1 or more, found {self.max_violations}")
-        check_terminal(self.terminal)
-        if self.terminal is not None and self.outcome is not None:
-            raise ValueError("terminal: expected None with an outcome function, which replaces it")
 
 
 @dataclass
@@ -107,7 +53,7 @@ class StepGuard:
 
     def decided(self, shield: Any, verdict: Verdict) -> None:
         """Hold a replacement that is safe, for as long as the shield says."""
-        if not verdict.intervened or verdict.no_safe_action:
+        if not verdict.intervened or verdict.no_safe_action or verdict.fallback:
             self.held = None
             return
         left = self.held[1] if verdict.held and self.held else getattr(shield, "hold", 0)
@@ -125,9 +71,11 @@ class Episode:
     success: bool = False
     interventions: int = 0
     no_safe_action: int = 0
+    fallbacks: int = 0
+    """Steps on which the user's own fallback decided."""
     guard: StepGuard = field(default_factory=StepGuard)
-    current: tuple[Array, Any] | None = None
-    """Observation and executed action of the step in progress."""
+    current: tuple[Array, Any, bool] | None = None
+    """Observation and executed action of the step in progress; was there no safe action?"""
     waiting: list[tuple[Array, Any, Outcome]] = field(default_factory=list)
     """Labelled steps that the shield gets when the episode ends."""
 
@@ -155,12 +103,17 @@ class ShieldSession:
     ) -> None:
         self.options = options = options or SessionOptions()
         self.rate_actions, self._say = options.rate_actions, say or _warn
-        self.shield = _find_shield(options, observation_space, action_space)
+        self.shield = find_shield(options, observation_space, action_space)
+        self._actions = read_space(action_space, "action space", discrete=True)
         if options.save_path is not None and not hasattr(self.shield, "save"):
             raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
-        self.config = _config_of(self.shield) or options.config or ShieldConfig()
+        self.config = config_of(self.shield) or options.config or ShieldConfig()
         self.num_envs = num_envs
-        self.episodes = self.violations = self.interventions = 0
+        self.episodes = self.violations = self.interventions = self.fallbacks = 0
+        self.fallback_violations = 0  # those that came of a step without a safe action
+        certificate = getattr(self.shield, "certificate", None)
+        certified = options.certified or (certificate.bound if certificate else 1.0)
+        self.alarm = DriftAlarm(certified) if certified < 1 else None
         self.rules = rules or SignalRules(options.terminal)
         self.violation_source = ""  # what reports violations, as far as seen
         self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unarmed
@@ -206,7 +159,7 @@ class ShieldSession:
         self.check_budget()
         seen, guard = self._features(obs), self._episodes[env_index].guard
         verdict = guard(self.shield, seen, proposed, self._rating(obs))
-        self._begin_step(env_index, seen, verdict)
+        verdict = self._begin_step(env_index, seen, obs, proposed, verdict)
         return verdict
 
     def guard_batch(
@@ -230,9 +183,9 @@ class ShieldSession:
         seen = np.stack([self._features(obs[i]) for i in guarded])
         actions = np.stack([proposed[i] for i in guarded])
         for row, verdict in enumerate(guard_batch(seen, actions, self.rate_actions)):
-            verdicts[guarded[row]] = verdict
-            guards[guarded[row]].decided(self.shield, verdict)
-            self._begin_step(guarded[row], seen[row], verdict)
+            i = guarded[row]
+            guards[i].decided(self.shield, verdict)
+            verdicts[i] = self._begin_step(i, seen[row], obs[i], proposed[i], verdict)
         return verdicts
 
     def learnt_actions(self, verdict: Verdict, proposed: Any) -> list[Any]:
@@ -249,6 +202,8 @@ class ShieldSession:
             "intervened": verdict.intervened,
             "safe_neighbours": verdict.safe_neighbours,
             "no_safe_action": verdict.no_safe_action,
+            "fallback": verdict.fallback,
+            "reason": verdict.reason,
             "penalty": self.penalty if verdict.intervened else 0.0,
             "armed": self.shield.armed,
         }
@@ -268,7 +223,7 @@ class ShieldSession:
         episode = self._episodes[env_index]
         if episode.current is None:
             raise RuntimeError("record: expected a call of guard before each step, found none")
-        seen, executed = episode.current
+        seen, executed, hopeless = episode.current
         if self.options.outcome is None:
             signals = read_signals(info, terminated, truncated, reward, self.rules)
         else:
@@ -287,6 +242,7 @@ class ShieldSession:
         if signals.unsafe and not episode.violated:
             episode.violated = True
             self.violations += 1
+            self.fallback_violations += hopeless
         if signals.unexplained and not self._unexplained:
             self._unexplained = True
             self._say(
@@ -300,6 +256,8 @@ class ShieldSession:
         episode = self._episodes[env_index]
         for step in episode.waiting:
             self.shield.record(*step)
+        if self.alarm is not None and self.shield.armed:
+            self._watch(episode.violated)
         self.shield.end_episode(self._violated(episode))
         self._episodes[env_index] = self._new_episode()
         self.episodes += 1
@@ -370,12 +328,34 @@ class ShieldSession:
         usual = sum(self.usual_cost) / max(1, len(self.usual_cost))
         return episode.violated and episode.cost >= usual * (1 - 1e-9)
 
-    def _begin_step(self, env_index: int, seen: Array, verdict: Verdict) -> None:
-        episode = self._episodes[env_index]
-        episode.current = seen, copy.copy(verdict.action)
+    def _watch(self, violated: bool) -> None:
+        """Warn, once, when violations have become more frequent than certified."""
+        alarm = self.alarm
+        assert alarm is not None
+        before = alarm.alarmed
+        if alarm.update(violated) and not before:
+            self._say(
+                f"drift alarm: {alarm.violations} of the last {alarm.episodes} episodes had a "
+                f"violation, more than the {alarm.certified:.1%} that were certified allow; the "
+                "task, the agent or the shield is no longer as it was (false with probability at "
+                f"most {alarm.false_alarms:.0%})"
+            )
+
+    def _begin_step(
+        self, env_index: int, seen: Array, obs: Any, proposed: Any, verdict: Verdict
+    ) -> Verdict:
+        """Note the step in progress; where the fallback decides, ask the user's own one."""
+        episode, hopeless = self._episodes[env_index], verdict.no_safe_action or verdict.fallback
+        if hopeless and self.options.fallback is not None:
+            refused = verdict._replace(action=proposed)
+            verdict = use_fallback(self.options.fallback, obs, refused, self._actions)
+            episode.fallbacks += 1
+            self.fallbacks += 1
+        episode.current = seen, copy.copy(verdict.action), hopeless
         episode.interventions += verdict.intervened
         episode.no_safe_action += verdict.no_safe_action
         self.interventions += verdict.intervened
+        return verdict
 
     def _features(self, obs: Any) -> Array:
         """One observation as the shield sees it, copied: environments may reuse their arrays."""
@@ -401,46 +381,3 @@ def _signals_of(outcome: Any) -> Signals:
             f"found {outcome!r}"
         )
     return Signals(outcome == Outcome.UNSAFE, 0.0, outcome == Outcome.SAFE, "outcome")
-
-
-def _feature_space(observation_space: Any, features: Features) -> Any:
-    """An unbounded Box of what ``features`` returns for a sample observation."""
-    from gymnasium.spaces import Box
-
-    space = copy.deepcopy(observation_space)  # leaves the generator of the user's space unchanged
-    space.seed(0)
-    sample = np.asarray(features(space.sample()))
-    if sample.dtype.kind not in "fiu" or sample.size == 0:
-        raise SpaceMismatchError(
-            f"features: expected it to return an array of numbers, found {sample!r}"
-        )
-    dtype = np.result_type(sample.dtype, np.float32)
-    return Box(-np.inf, np.inf, sample.shape, dtype.type)
-
-
-def _config_of(shield: Any) -> ShieldConfig | None:
-    """The settings of an ADVICE shield; other shields have none of these."""
-    config = getattr(shield, "config", None)
-    return config if isinstance(config, ShieldConfig) else None
-
-
-def _find_shield(options: SessionOptions, observation_space: Any, action_space: Any) -> Any:
-    """The given shield, checked; the one in the given file; or a new one."""
-    shield, config = options.shield, options.config
-    if options.features is not None:
-        observation_space = _feature_space(observation_space, options.features)
-    try:
-        if shield is None:
-            return Shield(observation_space, action_space, config, options.seed)
-        if isinstance(shield, str | Path):
-            shield = Shield.load(shield, observation_space, action_space)
-        elif hasattr(shield, "check_spaces"):
-            shield.check_spaces(observation_space, action_space)
-    except SpaceMismatchError as error:
-        if hasattr(observation_space, "low"):
-            raise
-        hint = "give features=..., a function that turns an observation into an array of numbers"
-        raise SpaceMismatchError(f"{error}; {hint}") from None
-    if config is not None and config != (_config_of(shield) or config):
-        raise ValueError("config: a given shield brings its own settings, and these are different")
-    return shield

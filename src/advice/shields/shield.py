@@ -3,49 +3,69 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from advice import config as configs
 from advice.config import ShieldConfig
 from advice.files import read_arrays, write_arrays
-from advice.shields.candidates import checked_ratings
-from advice.shields.cautiousness import Cautiousness, required_votes
-from advice.shields.encoder import Floats
+from advice.shields.bounds import clopper_pearson
+from advice.shields.calibration import Calibrated, calibrate, read_calibrated
+from advice.shields.cautiousness import Cautiousness
+from advice.shields.checks import FarData
+from advice.shields.compact import compact, expand, shrink
+from advice.shields.decisions import Decisions
 from advice.shields.fit import FitSummary, fit_model
 from advice.shields.memory import StepMemory
 from advice.shields.model import FittedModel
+from advice.shields.rules import Rules
 from advice.shields.spaces import FeatureSpace
 from advice.types import (
+    AdviceError,
     Array,
     BrokenFileError,
-    NotFittedError,
+    FallbackAction,
     OneClassError,
     Outcome,
-    RateActions,
-    Verdict,
 )
 
 if TYPE_CHECKING:
     from advice.shields.audit import Audit
     from advice.shields.autoencoder import FitProgress
-    from advice.shields.explain import Explanation
+    from advice.shields.card import Card
 
-_KIND, _VERSION = "shield", 2
+_KIND, _PLAIN, _OVERRULED = "shield", 2, 3
+"""Version 3 has rules, a far check, a calibration or compact weights, which readers of version 2
+would ignore."""
 FIRST_TRIAL = 50
 """Violations after which arming early is tried first."""
 REFIT_GROWTH = 1.15
 """A refit also waits until that many times as many steps as at the last fit are recorded."""
 
 
-class Shield:
+class Certificate(NamedTuple):
+    """What an evaluation of the frozen shield with a frozen agent has shown."""
+
+    violations: int
+    episodes: int
+
+    @property
+    def bound(self) -> float:
+        """The violation probability per episode is at most this, with 95 % confidence."""
+        return clopper_pearson(*self)
+
+
+class Shield(Decisions):
     """A post-shield learnt from labelled steps (Bethell et al., ADVICE).
 
     Record outcomes of unshielded episodes, call :meth:`fit`, and :meth:`guard` every action from
     then on; :meth:`end_episode` lets K follow the violations. Everything random follows ``seed``.
+    Where no candidate is safe, ``fallback(obs, proposed)`` may give the action instead of what
+    ``config.fallback`` says.
     """
 
     def __init__(
@@ -54,6 +74,7 @@ class Shield:
         action_space: Any,
         config: ShieldConfig | None = None,
         seed: int = 0,
+        fallback: FallbackAction | None = None,
     ) -> None:
         self.config = ShieldConfig() if config is None else config
         self.space = FeatureSpace.read(observation_space, action_space)
@@ -61,7 +82,12 @@ class Shield:
         self._rng = np.random.default_rng(seed)
         self._seed = seed
         self._memory, self._cautiousness = self._new_memory(), Cautiousness(self.config)
-        self._model: FittedModel | None = None
+        self._model = self._far = self._risk_limit = self._checks = None
+        self.rules, self.fallback, self.used = Rules(self.space), fallback, Counter()
+        self.task = ""  # for the card
+        self.certificate: Certificate | None = None
+        self.calibrated: Calibrated | None = None
+        self.compacted: dict[str, Any] | None = None  # what a compact shield keeps of its origin
         self._next_trial = FIRST_TRIAL  # violations after which arming early is tried
         self._fitted_at = (0, 0)  # episodes and steps recorded at the last fit
         self.summary: FitSummary | None = None
@@ -74,11 +100,6 @@ class Shield:
         return self._model is not None
 
     @property
-    def k(self) -> int:
-        """Safe neighbours an action needs at present."""
-        return self._cautiousness.k
-
-    @property
     def hold(self) -> int:
         """Steps for which a replacement may be executed while it stays safe."""
         if self.config.hold is not None:
@@ -86,15 +107,11 @@ class Shield:
         return self.summary.hold if self.summary else 0
 
     @property
-    def required_votes(self) -> int:
-        """Safe neighbours needed now: K, or the same share of fewer than K_max points."""
-        points = len(self._fitted().neighbours)
-        return required_votes(self.k, self.config.k_max, points)
-
-    @property
     def wants_fit(self) -> bool:
         """True when a fit is due: the first one, a trial to arm early, or a refit."""
         config, memory = self.config, self._memory
+        if self.compacted is not None:
+            return False
         if self.armed:
             episodes, steps = self._fitted_at
             return (
@@ -118,6 +135,8 @@ class Shield:
         with the paper's labels it is not kept, and nothing is kept once armed.
         """
         outcome = Outcome(outcome)
+        if self.compacted is not None:
+            return
         if self.config.labels == "paper" and (self.armed or outcome == Outcome.INCONCLUSIVE):
             return
         self._memory.add(self.space.features(obs, action), outcome)
@@ -125,6 +144,8 @@ class Shield:
     def end_episode(self, violated: bool) -> None:
         """Close an episode; once armed, K follows the violations."""
         self._cautiousness.end_episode(violated, self.armed)
+        if self.calibrated is not None:  # fewer votes were not shown to be enough
+            self._cautiousness.k = max(self.k, self.calibrated.k)
         self._memory.end_episode()
 
     def fit(self, progress: Callable[[FitProgress], None] | None = None) -> FitSummary:
@@ -133,9 +154,9 @@ class Shield:
         With the paper's labels ``progress`` is called after each epoch. If it raises, or a class
         is missing (:class:`OneClassError`), the shield stays as it was.
         """
-        self._model, self.summary, self._rng = self._fit(progress)
-        self._fitted_at = self._memory.episode, self._memory.seen
-        return self.summary
+        model, summary, self._rng = self._fit(progress)
+        self._arm(model, summary)
+        return summary
 
     def fit_if_good(self, progress: Callable[[FitProgress], None] | None = None) -> bool:
         """Fit when :attr:`wants_fit`; False if it stays unarmed.
@@ -148,11 +169,22 @@ class Shield:
         model, summary, self._rng = self._fit(progress)
         if trial and not summary.evidence.tells_actions_apart:
             return False
-        self._model, self.summary = model, summary
-        self._fitted_at = self._memory.episode, self._memory.seen
+        self._arm(model, summary)
         return True
 
-    def _fit(self, progress: Callable[..., None] | None) -> Any:
+    def _arm(self, model: FittedModel, summary: FitSummary) -> None:
+        """Guard with a new fit; what was shown about an earlier one does not count any more."""
+        self._model, self.summary = model, summary
+        self._fitted_at = self._memory.episode, self._memory.seen
+        self.certificate = self.calibrated = self._risk_limit = self._far = None
+        if self.config.far is not None:
+            steps = self._memory.all()
+            self._far = FarData.calibrated(steps, self.config.held_out, self._seed)
+        self._prepare()
+
+    def _fit(self, progress: Callable[..., None] | None) -> tuple[FittedModel, FitSummary, Any]:
+        if self.compacted is not None:
+            raise AdviceError("a compact shield has no steps to fit; fit the one it was made from")
         rng = copy.deepcopy(self._rng)
         try:
             fitted = fit_model(self._memory.all(), self.space, self.config, rng, progress)
@@ -162,145 +194,45 @@ class Shield:
             ) from None
         return *fitted, rng
 
-    # -- guarding ------------------------------------------------------------------------------
-
-    def guard(
-        self,
-        obs: Any,
-        action: Any,
-        rate_actions: RateActions | None = None,
-        *,
-        held: Any = None,
-        details: bool = False,
-    ) -> Verdict:
-        """Endorse the proposal unchanged, or replace it by the best safe candidate.
-
-        Best is what ``rate_actions(obs, actions)`` rates highest, or else the nearest to the
-        proposal. A ``held`` action (an earlier replacement) is executed instead of either while it
-        is safe. ``details`` adds the proposal's neighbours and their distances.
-        """
-        model = self._fitted()
-        if held is not None:
-            latent = model.encoder.encode(self.space.features(obs, held))
-            votes = int(np.count_nonzero(model.safe[model.neighbours.set_of_one(latent)]))
-            if votes >= self.required_votes:
-                return Verdict(held, intervened=True, safe_neighbours=votes, held=True)
-        feature = self.space.features(obs, action)
-        latent = model.encoder.encode(feature)
-        votes = int(np.count_nonzero(model.safe[model.neighbours.set_of_one(latent)]))
-        return self._decide(
-            obs, Verdict(action, safe_neighbours=votes), feature, latent, rate_actions, details
-        )
-
-    def guard_batch(
-        self,
-        obs: Any,
-        actions: Any,
-        rate_actions: RateActions | None = None,
-        *,
-        details: bool = False,
-    ) -> list[Verdict]:
-        """``[guard(o, a, rate_actions) for o, a in zip(obs, actions)]``, faster."""
-        model = self._fitted()
-        features = self.space.features(obs, actions, batch=True)
-        latents = model.encoder.encode(features)
-        votes = model.votes(latents).tolist()
-        verdicts = [Verdict(a, False, v, False) for a, v in zip(actions, votes, strict=True)]
-        required = self.required_votes
-        for row, verdict in enumerate(verdicts):
-            if details or verdict.safe_neighbours < required:
-                verdicts[row] = self._decide(
-                    obs[row], verdict, features[row], latents[row], rate_actions, details
-                )
-        return verdicts
-
-    def _decide(
-        self,
-        obs: Any,
-        verdict: Verdict,
-        feature: Floats,
-        latent: Floats,
-        rate_actions: RateActions | None,
-        details: bool,
-    ) -> Verdict:
-        """Endorse what has enough votes, replace the rest; with ``details``, name the voters."""
-        if verdict.safe_neighbours < self.required_votes:
-            verdict = self._replace(obs, verdict, feature, latent, rate_actions)
-        if details:
-            nearest = self._fitted().neighbours.query(latent[None])
-            distances = np.sqrt(nearest.squared[0])
-            verdict = verdict._replace(neighbours=nearest.indices[0], distances=distances)
-        return verdict
-
-    def _replace(
-        self,
-        obs: Any,
-        refused: Verdict,
-        feature: Floats,
-        latent: Floats,
-        rate_actions: RateActions | None,
-    ) -> Verdict:
-        """The best safe candidate; if there is none, what ``config.fallback`` says.
-
-        The least risky action may be the proposal itself, which is then no intervention.
-        """
-        model = self._fitted()
-        considered = model.consider(feature)
-        safe = np.flatnonzero(considered.safe_neighbours >= self.required_votes)
-        refused = refused._replace(
-            no_safe_action=len(safe) == 0, candidates=len(considered.actions)
-        )
-        best = -1  # the proposal
-        if len(safe):
-            ratings = self._rate(obs, considered.actions[safe], feature, rate_actions)
-            best = int(safe[np.argmax(ratings)])
-        elif self.config.fallback == "least-risk":
-            latents = np.vstack([latent, considered.latents])
-            votes = np.append(refused.safe_neighbours, considered.safe_neighbours)
-            best = model.least_risky(latents, votes) - 1
-        if best < 0:
-            return refused
-        # Indexing a Discrete space's vector gives a scalar, as its sample() does.
-        return refused._replace(action=considered.actions[best].copy(), intervened=True)
-
-    def _rate(
-        self, obs: Any, actions: Array, feature: Floats, rate_actions: RateActions | None
-    ) -> Floats:
-        """(C,) ratings: the agent's, or else minus the distance to the proposal."""
-        if rate_actions is None:
-            return -self._fitted().distances(actions, feature)
-        return checked_ratings(rate_actions(obs, actions), len(actions))
-
-    def explain(
-        self, obs: Any, action: Any, rate_actions: RateActions | None = None
-    ) -> Explanation:
-        """Why ``guard`` decides as it does: a table to print, and a plot."""
-        from advice.shields.explain import Explanation
-
-        model, feature = self._fitted(), self.space.features(obs, action)
-        verdict = self.guard(obs, action, rate_actions, details=True)
-        considered = model.consider(feature)
-        return Explanation(
-            proposal=action,
-            verdict=verdict,
-            k=self.k,
-            required=self.required_votes,
-            neighbour_safe=model.safe[verdict.neighbours],
-            latent=model.encoder.encode(feature),
-            candidates=considered.actions,
-            candidate_safe_neighbours=considered.safe_neighbours,
-            candidate_ratings=self._rate(obs, considered.actions, feature, rate_actions),
-            memory=model.neighbours.points,
-            memory_safe=model.safe,
-        )
-
     def audit(self) -> Audit:
         """How well the shield tells safe from unsafe, on episodes held out of its fit."""
         from advice.shields.audit import audit
 
+        if self.compacted is not None:
+            raise AdviceError("a compact shield has nothing to audit; its card() has the figures")
         points, config = self._fitted().points, self.config
         parts = points.latent, points.safe, points.episodes, points.held_out
         return audit(*parts, self.k, config.k_max, self.summary, config.labels)
+
+    def card(self) -> Card:
+        """What to know before relying on this shield; prints as Markdown."""
+        from advice.shields.card import make_card
+
+        return make_card(self)
+
+    def calibrate(self, false_safe: float = 0.05, confidence: float = 0.9) -> Calibrated:
+        """Choose K and a limit of the risk on held-out episodes, by Learn-then-Test.
+
+        At most a share of ``false_safe`` of the dangerous actions then passes, with ``confidence``;
+        raises :class:`AdviceError` if the held-out episodes cannot show that.
+        """
+        model = self._fitted()
+        found = calibrate(model, self._memory.all(), self, false_safe, confidence)
+        self._model, self.calibrated = model.without_held_out(self.config), found
+        self._cautiousness.k, self._risk_limit = found.k, found.risk_limit
+        self._prepare()
+        return found
+
+    def certify(self, violations: int, episodes: int) -> Certificate:
+        """Note what an evaluation has shown, for the card and the drift alarm."""
+        certificate = Certificate(int(violations), int(episodes))
+        _ = certificate.bound  # raises ValueError for impossible counts
+        self.certificate = certificate
+        return certificate
+
+    def compact(self, weights: Literal["float32", "int8"] = "float32") -> Shield:
+        """A small copy that only guards; see :func:`advice.shields.compact.compact`."""
+        return compact(self, weights)
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -309,23 +241,37 @@ class Shield:
         self.space.check_same(FeatureSpace.read(observation_space, action_space))
 
     def save(self, path: Path | str) -> None:
-        """Write everything, audit data included, to one checked file."""
+        """Write everything, audit data included, to one checked file, and its card beside it.
+
+        The card is ``card.md``, or NAME.card.md where that is another shield's.
+        """
         arrays, document = self.snapshot()
-        write_arrays(path, arrays, document, _KIND, _VERSION)
+        document["certificate"] = self.certificate
+        more = len(self.rules) or self._far or self.calibrated or self.compacted
+        if document["config"]["far"] is None:
+            del document["config"]["far"]  # a reader of version 2 does not know it
+        write_arrays(path, arrays, document, _KIND, _OVERRULED if more else _PLAIN)
+        self.card().write(Path(path))
 
     @classmethod
     def load(
-        cls, path: Path | str, observation_space: Any = None, action_space: Any = None
+        cls,
+        path: Path | str,
+        observation_space: Any = None,
+        action_space: Any = None,
+        fallback: FallbackAction | None = None,
     ) -> Shield:
         """Read a saved shield; neither JAX nor Gymnasium is needed to guard with it.
 
         Given spaces must be like the ones it was made for.
         """
-        arrays, document = read_arrays(path, _KIND, _VERSION)
+        arrays, document = read_arrays(path, _KIND, (_PLAIN, _OVERRULED))
         try:
             config = configs.from_dict(ShieldConfig, document["config"])
-            shield = cls(*FeatureSpace.from_document(document), config)
+            shield = cls(*FeatureSpace.from_document(document), config, fallback=fallback)
             shield.restore(arrays, document)
+            if document.get("certificate") is not None:
+                shield.certify(*document["certificate"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BrokenFileError(f"{path}: the contents are not valid: {error!r}") from error
         shield.check_spaces(
@@ -348,9 +294,17 @@ class Shield:
             "next_trial": self._next_trial,
             "fitted_at": list(self._fitted_at),
             "armed": self.armed,
+            "task": self.task,
+            "rules": self.rules.to_document(),
+            "used": dict(self.used),
+            "calibrated": None if self.calibrated is None else list(self.calibrated),
+            "compacted": self.compacted,
         }
+        if self._far is not None:
+            arrays |= {f"far.{name}": array for name, array in self._far._asdict().items()}
         if self._model is not None:
-            arrays |= self._model.snapshot()
+            model = self._model.snapshot()
+            arrays |= shrink(model, self.compacted["weights"]) if self.compacted else model
             document["summary"] = self.summary.to_list() if self.summary else None
         return arrays, document
 
@@ -372,21 +326,35 @@ class Shield:
         rng.bit_generator.state = document["rng"]
         next_trial = int(document["next_trial"])
         episodes, steps = (int(x) for x in document["fitted_at"])
-        model, summary = None, None
+        model = summary = far = calibrated = None
+        compacted = document.get("compacted")
+        if compacted is not None:
+            _ = compacted["card"] + compacted["weights"]  # both are text
+            arrays = expand(arrays)
         if document["armed"]:
             model = FittedModel.restored(arrays, self.space, self.config)
             if document["summary"] is not None:
                 summary = FitSummary.from_list(document["summary"])
+            if "far.threshold" in arrays:
+                far = FarData.restored(arrays, self.space.size)
+            if document.get("calibrated") is not None:
+                calibrated = read_calibrated(document["calibrated"], self.config.k_max)
+                model = model.without_held_out(self.config)
+        if self.config.far is not None and model is not None and far is None:
+            raise ValueError("expected the data of the far check, found none")
+        given = document.get("rules", {"given": 0, "rules": []})  # as in version 2
+        rules = Rules.from_document(given, self.space)
+        used = Counter({str(x): int(y) for x, y in document.get("used", {}).items()})
         self._memory, self._cautiousness, self._rng, self._model = memory, cautiousness, rng, model
         self._next_trial, self._fitted_at, self.summary = next_trial, (episodes, steps), summary
+        self.rules, self.used, self.compacted = rules, used, compacted
+        self.task = str(document.get("task", ""))
+        self._far, self.calibrated = far, calibrated
+        self._risk_limit = calibrated.risk_limit if calibrated else None
+        self._prepare()
 
     # -- helpers -------------------------------------------------------------------------------
 
     def _new_memory(self) -> StepMemory:
         space = self.space
         return StepMemory(space.size, space.dtype, self.config.capacity_per_class, self._seed)
-
-    def _fitted(self) -> FittedModel:
-        if self._model is None:
-            raise NotFittedError(f"expected a fitted shield, call fit first, found {self!r}")
-        return self._model

@@ -1,0 +1,147 @@
+"""K and a limit of the risk, chosen on held-out episodes so that few dangerous actions pass."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advice.shields.bounds import learn_then_test
+from advice.shields.cautiousness import required_votes
+from advice.shields.memory import Steps
+from advice.shields.model import FittedModel
+from advice.types import AdviceError, Outcome
+
+if TYPE_CHECKING:
+    from advice.shields.shield import Shield
+
+_SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""The limits of the risk that are tried: as many of the safe fitted points lie below."""
+
+
+class Calibrated(NamedTuple):
+    """What was chosen, and what it promises.
+
+    With ``confidence`` the share of dangerous actions that pass, averaged over episodes with a
+    violation, is at most ``false_safe``. Dangerous are the last ``horizon`` actions before a
+    violation. The promise is about episodes like the held-out ones.
+    """
+
+    k: int
+    """K does not fall below this."""
+    risk_limit: float | None
+    """Actions with more risk are refused, whatever their votes; None: no limit."""
+    false_safe: float
+    confidence: float
+    episodes: int
+    """Held-out episodes with a violation."""
+    passed: float
+    """Share of their dangerous actions that pass."""
+    refused: float
+    """Share of the other held-out steps that are refused: the price."""
+    horizon: int
+
+    def __str__(self) -> str:
+        limit = "" if self.risk_limit is None else f" and a risk of at most {self.risk_limit:.3g}"
+        return (
+            f"K = {self.k}{limit}: at most {self.false_safe:.0%} of the dangerous actions pass, "
+            f"with {self.confidence:.0%} confidence ({self.passed:.1%} of those of the "
+            f"{self.episodes} held-out episodes with a violation); {self.refused:.0%} of the other "
+            "steps are refused"
+        )
+
+
+def read_calibrated(values: list[Any], k_max: int) -> Calibrated:
+    """The result that a file holds; ValueError if it cannot be one."""
+    k, limit, false_safe, confidence, episodes, passed, refused, horizon = values
+    found = Calibrated(
+        int(k),
+        None if limit is None else float(limit),
+        float(false_safe),
+        float(confidence),
+        int(episodes),
+        float(passed),
+        float(refused),
+        int(horizon),
+    )
+    shares = (found.false_safe, found.confidence, found.passed, found.refused)
+    finite = limit is None or math.isfinite(float(limit))
+    if not (1 <= found.k <= k_max and all(0 <= x <= 1 for x in shares) and finite):
+        raise ValueError(f"expected a calibration, found {found}")
+    return found
+
+
+def dangerous(steps: Steps, horizon: int) -> NDArray[np.bool_]:
+    """(N,) the last ``horizon`` steps before each violation, the violating one included."""
+    led = steps.outcomes == Outcome.UNSAFE
+    for _ in range(horizon - 1):
+        led[:-1] |= led[1:] & steps.continues[:-1]
+    return led & (steps.outcomes != Outcome.SAFE)
+
+
+def calibrate(
+    model: FittedModel, steps: Steps, shield: Shield, false_safe: float, confidence: float
+) -> Calibrated:
+    """Learn-then-Test over settings from strict to loose; fitted episodes alone vote.
+
+    First K_max with ever looser limits of the risk, then without a limit, then smaller K. Raises
+    AdviceError if not even the strictest is shown to be good enough.
+    """
+    config, points = shield.config, model.points
+    horizon = shield.summary.horizon if shield.summary else 1
+    fitted = np.unique(points.episodes[~points.held_out])
+    apart = np.setdiff1d(points.episodes[points.held_out], fitted)
+    rows = np.isin(steps.episodes, apart)
+    led = dangerous(steps, horizon)[rows]
+    voters = model.without_held_out(config)
+    latents = model.encoder.encode(steps.features[rows].astype(np.float64))
+    votes = voters.votes(latents) if len(latents) else np.zeros(0, np.int64)
+    settings: list[tuple[int, float | None]] = []
+    risk = np.zeros(len(latents))
+    if model.risk is not None:
+        risk = latents @ model.risk
+        safe = voters.neighbours.points[voters.safe] @ model.risk
+        settings = [(config.k_max, float(np.quantile(safe, x))) for x in _SHARES]
+    settings += [(k, None) for k in range(config.k_max, math.ceil(config.k_max / 2) - 1, -1)]
+    passes = np.array(
+        [
+            (votes >= required_votes(k, config.k_max, len(voters.neighbours)))
+            & (risk <= (np.inf if limit is None else limit))
+            for k, limit in settings
+        ]
+    ).T
+    episodes, which = np.unique(steps.episodes[rows][led], return_inverse=True)
+    counts = np.bincount(which, minlength=len(episodes))
+    losses = np.stack(
+        [
+            np.bincount(which, weights=column[led], minlength=len(episodes)) / np.maximum(counts, 1)
+            for column in passes.T
+        ],
+        axis=1,
+    )
+    tested = learn_then_test(losses, false_safe, confidence)
+    if tested.chosen is None:
+        why = (
+            f"{tested.needed} are needed"
+            if len(episodes) < tested.needed
+            else f"and {losses[:, 0].mean():.1%} of their dangerous actions pass the strictest one"
+        )
+        raise AdviceError(
+            f"no setting is shown to let at most {false_safe:.0%} of the dangerous actions pass, "
+            f"with {confidence:.0%} confidence: {len(episodes)} episodes with a violation were "
+            f"held out, {why}"
+        )
+    k, limit = settings[tested.chosen]
+    refused = ~passes[~led, tested.chosen]
+    return Calibrated(
+        k,
+        limit,
+        false_safe,
+        confidence,
+        len(episodes),
+        float(losses[:, tested.chosen].mean()),
+        float(refused.mean()) if len(refused) else 0.0,
+        horizon,
+    )

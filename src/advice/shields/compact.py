@@ -1,0 +1,140 @@
+"""A shield for small machines: it guards with fewer points and a smaller file, and no more.
+
+Points are left out as long as no decision on the recorded steps and their candidates changes, at
+any K. The encoder's weights are stored as float32 or int8; decisions are computed in float64, so a
+shield decides alike on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advice.shields.cautiousness import required_votes
+from advice.shields.encoder import Floats
+from advice.shields.model import FittedModel
+from advice.shields.neighbours import Neighbours
+from advice.types import AdviceError, Array
+
+if TYPE_CHECKING:
+    from advice.shields.shield import Shield
+
+_QUERIES, _STATES = 20_000, 100
+_TRIALS, _LEAST = 150, 16  # groups of points that are tried, and their smallest size
+_LARGE = ("encoder.w1", "encoder.w2", "points.latent")
+
+
+def compact(shield: Shield, weights: Literal["float32", "int8"] = "float32") -> Shield:
+    """A copy of a fitted shield that guards and is saved, and no more.
+
+    It has no steps, so it cannot be fitted again or audited; it keeps the card, the rules, the far
+    check and what was certified. Its K follows the violations as before.
+    """
+    if weights not in ("float32", "int8"):
+        raise ValueError(f"weights: expected float32 or int8, found {weights!r}")
+    if shield.compacted is not None:
+        raise AdviceError("the shield is compact already")
+    model, config = shield._fitted(), shield.config
+    card, steps = str(shield.card()), shield._memory.all()
+    raw = steps.features.astype(np.float64)
+    raw = raw[:: -(-len(raw) // _QUERIES) or 1]
+    arrays, document = shield.snapshot()
+    arrays = {x: y for x, y in arrays.items() if not x.startswith("steps.")}
+    # the points as the smaller weights see them, where their steps are still there
+    small = FittedModel.restored(expand(shrink(arrays, weights)), shield.space, config)
+    latent = _encoded_anew(model, small, steps.features.astype(np.float64))
+    states = raw[:: -(-len(raw) // _STATES) or 1]
+    queries = [small.encoder.encode(raw), *(small.consider(x).latents for x in states)]
+    kept = condense(latent, model.safe, np.concatenate(queries), config.k_max)
+    arrays |= {"points.latent": latent[kept], "points.safe": model.safe[kept]}
+    copy = type(shield)(shield.observation_space, shield.action_space, config)
+    stored, memory = copy._memory.snapshot()
+    document |= {"memory": memory, "compacted": {"weights": weights, "card": card}}
+    copy.restore(shrink(arrays, weights) | {f"steps.{x}": y for x, y in stored.items()}, document)
+    copy.certificate = shield.certificate
+    return copy
+
+
+def _encoded_anew(model: FittedModel, small: FittedModel, features: Floats) -> Floats:
+    """(N, latent) the model's points by the small encoder; encoding is exact, so the step of a
+    point is found by its latent point."""
+    rows = {z.tobytes(): i for i, z in enumerate(model.encoder.encode(features))}
+    latent = model.neighbours.points.copy()
+    found = [rows.get(z.tobytes(), -1) for z in latent]
+    known = np.array(found) >= 0
+    if known.any():
+        latent[known] = small.encoder.encode(features[[x for x in found if x >= 0]])
+    return latent.astype(np.float32).astype(np.float64)
+
+
+def condense(
+    points: Floats, safe: NDArray[np.bool_], queries: Floats, k_max: int
+) -> NDArray[np.int64]:
+    """Rows of the points that are enough: no vote on the queries falls on another side at any K.
+
+    The points deepest inside their class are tried first, in ever smaller groups.
+    """
+    if len(np.unique(safe)) < 2 or len(points) <= 4 * k_max:
+        return np.arange(len(points))
+    limits = [required_votes(k, k_max, k_max) for k in range(math.ceil(k_max / 2), k_max + 1)]
+
+    def decisions(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        voters = Neighbours(points[rows], k_max).sets(queries)
+        votes = np.count_nonzero(safe[rows][voters], axis=1)
+        return np.stack([votes >= limit for limit in limits])
+
+    depth = np.zeros(len(points))
+    for kind in (safe, ~safe):
+        depth[kind] = Neighbours(points[~kind], 1).query(points[kind]).squared[:, 0]
+    order = np.argsort(-depth)
+    wanted, kept = decisions(np.arange(len(points))), np.ones(len(points), bool)
+    at, group = 0, max(_LEAST, len(points) // 4)
+    for _ in range(_TRIALS):
+        trial = kept.copy()
+        trial[order[at : at + group]] = False
+        enough = trial.sum() > 2 * k_max
+        if enough and np.array_equal(decisions(np.flatnonzero(trial)), wanted):
+            kept, at, group = trial, at + group, 2 * group
+        elif group > _LEAST:
+            group = max(_LEAST, group // 4)
+        else:
+            at += group
+        if at >= len(points):
+            break
+    return np.flatnonzero(kept)
+
+
+def shrink(arrays: dict[str, Array], weights: str) -> dict[str, Array]:
+    """The arrays of a model as a compact shield stores them."""
+    small = dict(arrays)
+    for name in ("points.held_out", "points.episodes"):
+        small.pop(name, None)
+    for name in _LARGE:
+        values = small.pop(name)
+        if weights == "int8" and name != "points.latent":
+            scale = np.maximum(np.abs(values).max(axis=0), 1e-30) / 127
+            scale = scale.astype(np.float32).astype(np.float64)  # products with int8 are exact
+            small[f"{name}_int8"] = np.rint(values / scale).astype(np.int8)
+            small[f"{name}_scale"] = scale
+        else:
+            small[f"{name}_float32"] = values.astype(np.float32)
+    return small
+
+
+def expand(arrays: dict[str, Array]) -> dict[str, Array]:
+    """What :func:`shrink` left, as arrays of a model; ValueError if a shape is wrong."""
+    full = dict(arrays)
+    for name in _LARGE:
+        if f"{name}_int8" in full:
+            values, scale = full.pop(f"{name}_int8"), full.pop(f"{name}_scale")
+            if values.dtype != np.int8 or values.ndim != 2 or scale.shape != values.shape[1:]:
+                raise ValueError(f"{name}: expected int8 weights with a scale per column")
+            full[name] = values * scale
+        else:
+            full[name] = full.pop(f"{name}_float32").astype(np.float64)
+    count = len(full["points.latent"])
+    full["points.held_out"], full["points.episodes"] = np.zeros(count, bool), np.zeros(count, int)
+    return full
