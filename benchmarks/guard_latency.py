@@ -1,4 +1,5 @@
-"""What a decision costs, on one core: endorsing, intervening, growing memories, far-away queries.
+"""What a decision costs, on one core: endorsing, intervening, growing memories, far-away queries,
+rules, far check and fallback.
 
     python benchmarks/guard_latency.py
 
@@ -8,6 +9,7 @@ NearestNeighbors for each action. The last line is a JSON object with every figu
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import time
@@ -18,7 +20,9 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from advice import PRESETS, Shield, ShieldConfig
+from advice.shields.checks import FarData
 from advice.shields.encoder import SLOPE, Encoder, EncoderWeights
+from advice.shields.memory import Steps
 from advice.shields.model import FittedModel, Points
 from advice.shields.warp import CELLS, Warp, no_warp
 from advice.threads import restart_with_one_thread
@@ -67,6 +71,20 @@ def made_shield(
     safe = latents[:, 0] > np.median(latents[:, 0])
     points = Points(latents, safe, np.zeros(features, bool), np.arange(features))
     shield._model = FittedModel(encoder, points, shield.action_space, shield.config, risk)
+    return shield
+
+
+def with_checks(shield: Shield, rules: int = 10) -> Shield:
+    """The same shield with forbid rules, a far check and a fallback of its own."""
+    obs, actions = situations(2000)
+    features = np.concatenate([obs, actions], axis=1)
+    zeros = np.zeros(len(features), np.int64)
+    steps = Steps(features, zeros, zeros > 0, np.arange(len(features)) // 10, len(features))
+    shield.config = dataclasses.replace(shield.config, far="refuse")
+    shield._far = FarData.calibrated(steps, 0.2, seed=0)
+    shield.fallback = lambda obs, proposed: np.zeros_like(proposed)
+    for row in range(rules):
+        shield.forbid(obs[row], actions[row] if row % 2 else None)
     return shield
 
 
@@ -177,6 +195,11 @@ def main() -> None:
         "  default over paper, endorsing",
         figures["default_endorse_us"] / figures["endorse_us"],
     )
+    checked = with_checks(by_name["default_"])
+    endorsed, refused = sort_out(checked, 500)
+    text = "endorse, default, 10 forbid rules, far check, own fallback (us)"
+    say("checked_endorse_us", text, *cost(checked.guard, endorsed))
+    say("checked_intervene_us", "  intervene (us)", *cost(checked.guard, refused))
     for action in (3, 6, 17):
         many = made_shield(6000, action, curves=True)
         refused = sort_out(many, 300)[1]
