@@ -67,21 +67,20 @@ def evaluate(
     """
     from rich.progress import Progress
 
-    from advice.runs.evaluate import bound_in_words, certify_shield, summary_rows
-    from advice.runs.evaluate import evaluate as play
+    from advice.runs import evaluate as played
     from advice.runs.records import RunFolder
 
     check_positive(episodes=episodes)
     folder = RunFolder.find(run, trust_task)
     with Progress(console=console(), disable=not console().is_terminal, transient=True) as bar:
         task = bar.add_task("evaluating", total=episodes)
-        results = play(
+        results = played.evaluate(
             folder, episodes, shield, video, lambda done: bar.update(task, completed=done)
         )
-    print_table(("", folder.path.as_posix()), summary_rows(results, shield))
-    say(bound_in_words(results))
+    print_table(("", folder.path.as_posix()), played.summary_rows(results, shield))
+    say(played.bound_in_words(results))
     if certify:
-        say(certify_shield(folder, results, shield))
+        say(played.certify_shield(folder, results, shield))
     if video:
         say(f"video: {video}")
     return 0
