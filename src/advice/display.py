@@ -68,7 +68,10 @@ class TrainingDisplay(Listener):
         self._recent.append(record)
         status = self._status(record, counters)
         self._progress.update(
-            self._task, completed=record.episode, description="training", status=status
+            self._task,
+            completed=record.episode,
+            description="training",
+            status="\n".join(status),
         )
         last = record.episode == self._total
         if not self._console.is_terminal and (
@@ -76,7 +79,8 @@ class TrainingDisplay(Listener):
         ):
             self._last_line = time.monotonic()
             left = (self._total - record.episode) * self._seconds_per_episode()
-            self.said(f"episode {record.episode}/{self._total}  {status}  {left / 60:.1f} min left")
+            line = "; ".join((*status, f"{left / 60:.1f} min left"))
+            self.said(f"episode {record.episode}/{self._total}  {line}")
 
     def fitting(self, progress: FitProgress) -> None:
         status = f"epoch {progress.epoch}, validation loss {progress.validation_loss:.4f}"
@@ -88,24 +92,27 @@ class TrainingDisplay(Listener):
     def _seconds_per_episode(self) -> float:
         return sum(record.seconds for record in self._recent) / len(self._recent)
 
-    def _status(self, record: EpisodeRecord, counters: Counters) -> str:
+    def _status(self, record: EpisodeRecord, counters: Counters) -> list[str]:
+        """What the last episodes brought, and what the shield did; short lines."""
         recent = self._recent
         low, high = running_bounds(counters.violations, counters.episode)
         spent, steps = sum(r.seconds for r in recent), sum(r.steps for r in recent)
         shield = ""
         if record.k:
             shield = (
-                f", {sum(r.interventions for r in recent) / steps:.0%} of steps replaced, "
+                f"{sum(r.interventions for r in recent) / steps:.0%} of steps replaced, "
                 f"{sum(r.no_safe_action for r in recent) / steps:.1%} without a safe action, "
                 f"K {record.k}"
             )
-        return (
+        lines = [
             f"last {len(recent)}: {sum(r.violation for r in recent)} violations, "
             f"{sum(r.success for r in recent)} successes, "
-            f"return {sum(r.episode_return for r in recent) / len(recent):+.2f}{shield}; "
-            f"violation probability so far {low:.1%} to {high:.1%}; "
-            f"{steps / max(spent, 1e-9):.0f} steps/s"
-        )
+            f"return {sum(r.episode_return for r in recent) / len(recent):+.2f}, "
+            f"{steps / max(spent, 1e-9):.0f} steps/s",
+            shield,
+            f"violation probability so far {low:.1%} to {high:.1%}",
+        ]
+        return [line for line in lines if line]
 
 
 class GridDisplay:
