@@ -1,4 +1,7 @@
-"""A MkDocs hook: formulas between dollar signs become MathML, which browsers draw by themselves."""
+"""A MkDocs hook: formulas between dollar signs become MathML, which browsers draw by themselves.
+
+Roles in docstrings, such as ``:meth:``, are left out; the name after them stays.
+"""
 
 from __future__ import annotations
 
@@ -20,3 +23,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         return convert(block or inline, display="block" if block else "inline")
 
     return CODE_OR_FORMULA.sub(replace, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Remove the roles that mkdocstrings leaves as they are."""
+    return re.sub(r":(?:meth|class|func|data|attr|mod):(?=<code>)", "", html)
