@@ -151,8 +151,8 @@ def test_the_report_is_drawn(
 
 def test_the_reports_controls(browser: Browser, report: Path) -> None:
     with OpenPage(browser, report) as page:
-        full = page.locator("#figure-randomised-goal-violations-full")
-        after = page.locator("#figure-randomised-goal-violations-after")
+        full = page.locator("#figure-randomised-goal-overview-full")
+        after = page.locator("#figure-randomised-goal-overview-after")
         assert (after.is_visible(), full.is_visible()) == (True, False)
         page.click("#controls button[data-phase=full]")
         assert (after.is_visible(), full.is_visible()) == (False, True)
@@ -187,7 +187,7 @@ def test_the_report_prints(browser: Browser, report: Path, screenshots: Path) ->
         page.emulate_media(media="print")
         assert not page.locator("#controls").is_visible()
         for phase in ("full", "after"):  # paper has no buttons: both are there
-            assert page.locator(f"#figure-randomised-goal-violations-{phase}").is_visible()
+            assert page.locator(f"#figure-randomised-goal-overview-{phase}").is_visible()
         page.pdf(path=screenshots / "report.pdf", format="A4")
         assert (screenshots / "report.pdf").stat().st_size > 20_000
 

@@ -28,14 +28,16 @@ class Metric(NamedTuple):
     title: str
     column: str
     cumulative: bool = False
+    limits: tuple[float, float] = (0.0, np.inf)
+    """Between these its band is drawn."""
 
 
 _METRICS = (
-    Metric("return", "Average episodic return", "return"),
+    Metric("return", "Average episodic return", "return", limits=(-np.inf, np.inf)),
     Metric("violations", "Cumulative violations", "violation", cumulative=True),
     Metric("successes", "Cumulative successes", "success", cumulative=True),
-    Metric("violation-rate", "Violation rate", "violation"),
-    Metric("success-rate", "Success rate", "success"),
+    Metric("violation-rate", "Violation rate", "violation", limits=(0.0, 1.0)),
+    Metric("success-rate", "Success rate", "success", limits=(0.0, 1.0)),
     Metric("cost", "Average cost", "cost"),
     Metric("interventions", "Interventions per episode", "interventions"),
 )

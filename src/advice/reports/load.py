@@ -19,7 +19,7 @@ from advice.config import TrainConfig, flat
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_LOOKS, method_label, method_order
 from advice.runs.records import COLUMNS, RunFolder, file_name, is_finished
-from advice.runs.studies import SECTIONS, STUDIES, study_name
+from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, study_name
 from advice.types import AdviceError, BrokenFileError
 
 
@@ -36,6 +36,12 @@ class Run(NamedTuple):
     def column(self, name: str) -> Floats:
         """One column of episodes.csv."""
         return np.asarray(self.table[:, COLUMNS.index(name)])
+
+    @property
+    def armed_after(self) -> int:
+        """Episodes before the first with an armed shield; all if there was none."""
+        armed = self.column("k") > 0
+        return int(np.argmax(armed)) if armed.any() else len(armed)
 
     @property
     def finished(self) -> bool:
@@ -103,10 +109,12 @@ class TaskRuns(NamedTuple):
 
     @property
     def activation(self) -> int:
-        """Construction episodes (E) of the comparison."""
+        """Episodes before the shields of the comparison guard: E, or with early arming the last."""
         runs = [run for group in self.compared for run in group.runs]
-        armed = (run for run in runs if "advice" in run.config.method.split("+"))
-        return next(armed, runs[0]).config.shield.construction_episodes
+        shielded = [run for run in runs if "advice" in run.config.method.split("+")]
+        due = (shielded or runs)[0].config.shield.construction_episodes
+        early = [run.armed_after for run in shielded if run.config.shield.arm == "early"]
+        return min(due, max(early)) if early else due
 
 
 class Collection(NamedTuple):
@@ -128,12 +136,17 @@ def load(
     by_task: dict[str, list[Run]] = {}
     for run in runs:
         by_task.setdefault(run.config.task, []).append(run)
-    tasks = [_arrange(task, by_task[task], left_out) for task in sorted(by_task)]
+    tasks = [_arrange(task, by_task[task], left_out) for task in sorted(by_task, key=_in_order)]
     if not tasks:
         reasons = "".join(f"\n  {item.path}: {item.why}" for item in left_out)
         where = ", ".join(map(str, roots)) or "no folder at all"
         raise AdviceError(f"expected runs below {where}, found none that can be used{reasons}")
     return Collection(tasks, left_out, notes + _package_notes(runs), code)
+
+
+def _in_order(task: str) -> tuple[int, str]:
+    """The paper's tasks in its order, then the others by name."""
+    return PAPER_TASKS.index(task) if task in PAPER_TASKS else len(PAPER_TASKS), task
 
 
 # ---- reading
@@ -182,7 +195,8 @@ def _one_code(
     counts = Counter(run.code for run in runs)
     if len(counts) <= 1 or any_version:
         notes = [f"Runs of several code versions are mixed, as asked: {_listed(counts)}."]
-        return runs, notes if len(counts) > 1 else [], " and ".join(sorted(counts))
+        code = f"of {len(counts)} versions" if len(counts) > 1 else "".join(counts)
+        return runs, notes if len(counts) > 1 else [], code
     usual = max(counts, key=lambda code: (counts[code], code))
     for run in runs:
         if run.code != usual:
@@ -274,6 +288,9 @@ def _arrange(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:
     for (study, method), group in groups.items():
         if study != comparison:
             key, label = _place(study)
+            row = STUDIES.get(study)
+            if row and row.shields_from and not group[0].config.shield_from:
+                label = "plain"  # a method without a shield to start with
             variants.setdefault(key, []).append(Variant(label, method, group))
     known = [key for key in SECTIONS if key in variants]
     variants = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -32,49 +32,62 @@ KIND_COLOURS = {
 }
 
 
-def draw_latent(
-    name: str, title: str, caption: str, points: Array, safe: Array, k: int, k_max: int
-) -> Drawing:
+class Latent(NamedTuple):
+    """What a fitted shield remembers: ``points`` (N, latent), ``safe`` (N,), and its K."""
+
+    points: Array
+    safe: Array
+    k: int
+    k_max: int
+
+
+def plot_latent(axes: Any, found: Latent, title: str = "Latent space") -> list[tuple[Value, ...]]:
     """Remembered features in the first two latent dimensions, over what K neighbours decide there.
 
-    ``points`` (N, latent), ``safe`` (N,). With more than two dimensions the regions are left out.
+    With more than two dimensions the regions are left out. Returns what is drawn.
     """
+    points, safe = found.points, found.safe
     plane = points if points.shape[1] > 1 else np.column_stack((points, np.zeros(len(points))))
     low, high = np.quantile(plane[:, :2], 0.002, axis=0), np.quantile(plane[:, :2], 0.998, axis=0)
     border = 0.08 * np.maximum(high - low, 1e-6)
     low, high = low - border, high + border
+    if points.shape[1] <= 2:
+        axes.imshow(
+            decision_regions(points, safe, low, high, found.k, found.k_max),
+            extent=(low[0], high[0], low[1], high[1]),
+            origin="lower",
+            aspect="auto",
+            cmap=ListedColormap([UNSAFE, SAFE]),
+            vmin=0,
+            vmax=1,
+            alpha=0.22,
+            interpolation="nearest",
+        )
+    rows: list[tuple[Value, ...]] = []
+    for kind, colour, label in ((safe, SAFE, "safe"), (~safe, UNSAFE, "unsafe")):
+        some = plane[kind][:: -(-int(kind.sum()) // _DOTS) or 1]
+        axes.scatter(
+            some[:, 0],
+            some[:, 1],
+            s=10,
+            marker="o" if label == "safe" else "^",
+            color=colour,
+            alpha=0.65,
+            linewidths=0,
+            label=f"{label} ({int(kind.sum())})",
+            rasterized=True,
+        )
+        rows += [(label, float(x), float(y)) for x, y in some[:, :2]]
+    axes.set(title=title, xlabel="latent 1", ylabel="latent 2")
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    axes.grid(visible=False)
+    return rows
+
+
+def draw_latent(name: str, title: str, caption: str, found: Latent) -> Drawing:
+    """The latent space as a figure of its own."""
     with canvas(size=(5.2, 4.6)) as (figure, axes):
-        if points.shape[1] <= 2:
-            regions = decision_regions(points, safe, low, high, k, k_max)
-            axes.imshow(
-                regions,
-                extent=(low[0], high[0], low[1], high[1]),
-                origin="lower",
-                aspect="auto",
-                cmap=ListedColormap([UNSAFE, SAFE]),
-                vmin=0,
-                vmax=1,
-                alpha=0.22,
-                interpolation="nearest",
-            )
-        rows: list[tuple[Value, ...]] = []
-        for kind, colour, label in ((safe, SAFE, "safe"), (~safe, UNSAFE, "unsafe")):
-            some = plane[kind][:: -(-int(kind.sum()) // _DOTS) or 1]
-            axes.scatter(
-                some[:, 0],
-                some[:, 1],
-                s=18,
-                marker="o" if label == "safe" else "^",
-                color=colour,
-                alpha=0.65,
-                linewidths=0,
-                label=f"{label} ({int(kind.sum())})",
-                rasterized=True,
-            )
-            rows += [(label, float(x), float(y)) for x, y in some[:, :2]]
-        axes.set(title=title, xlabel="latent 1", ylabel="latent 2")
-        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
-        axes.grid(visible=False)
+        rows = plot_latent(axes, found, title)
         legend(figure, axes)
     return Drawing(name, title, caption, figure, ("class", "latent_1", "latent_2"), rows)
 

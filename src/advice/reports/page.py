@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ from markupsafe import Markup
 from advice.reports import curves, plots, summaries
 from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare
 from advice.reports.load import Collection, Run, TaskRuns, Variant, load, usable
-from advice.reports.shields import shield_part
+from advice.reports.maps import Latent, plot_latent
+from advice.reports.shields import latent_of, shield_part
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
 from advice.reports.tables import Table, write_table
 from advice.runs.studies import section
@@ -132,12 +134,14 @@ class _Writer:
 
 def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter:
     graded = curves.has_graded_cost([run for group in task.compared for run in group.runs])
-    claims = [compare(task.task, summaries.totals(task, "violation", summaries.after(task)))]
+    first = compare(task.task, summaries.totals(task, "violation", summaries.after(task)))
+    claims = [first._replace(sentence=first.sentence + summaries.goals_and_timeouts(task))]
     if graded:
         claims.append(
             compare(task.task, summaries.totals(task, "cost", summaries.after(task)), what="cost")
         )
     drawings = _curve_figures(task, looks, graded)
+    phases = {drawing.phase for drawing in drawings} >= {"full", "after"}
     tables = [summaries.summary_table(task, graded), summaries.comparison_table(task)]
     sections = [
         writer.section(
@@ -157,42 +161,68 @@ def _chapter(task: TaskRuns, looks: dict[str, Look], writer: _Writer) -> Chapter
         if key == "shift" and (drift := summaries.drift_table(task, variants)):
             study_tables.append(drift)
         sections.append(writer.section(anchor, title, drawings, study_tables))
-    phases = {drawing.phase for drawing in drawings} >= {"full", "after"}
     return Chapter(task.task, claims, task.missing, sections, phases)
 
 
 def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list[plots.Drawing]:
-    """Every metric twice: after activation, counted from zero, and over the full training."""
+    """Two rows of panels, each twice: after activation, counted from zero, and in full."""
+    second = "cost" if graded else "violations"
+    rows = {
+        "overview": ("Learning and safety", ("return", second, "successes")),
+        "rates": (
+            "Rates and interventions",
+            ("violation-rate", *(("violations",) if graded else ()), "interventions"),
+        ),
+    }
     drawings = []
-    hidden = {"success-rate"} if graded else {"success-rate", "cost"}
+    latent = latent_of(task)
     for phase, skip in (("after", task.activation), ("full", 0)):
-        for metric in (m for m in curves.METRICS.values() if m.name not in hidden):
-            lines = curves.of_groups(
-                [(method, method_label(method), runs) for method, runs in task.methods.items()],
-                metric,
-                skip,
-            )
-            if not lines:
+        for row, (title, names) in rows.items():
+            panels = []
+            for metric in (curves.METRICS[name] for name in names):
+                groups = [(m, method_label(m), runs) for m, runs in task.methods.items()]
+                if metric.name == "interventions":
+                    groups = [group for group in groups if _has_shield(group[0])]
+                if lines := curves.of_groups(groups, metric, skip):
+                    panels.append(plots.Panel(metric, lines))
+            if not panels:
                 continue
-            length = int(lines[-1].episodes[-1])
-            average = f"Average of the last {_plural(curves.smoothing(length), 'episode')}"
-            least, most = min(line.seeds for line in lines), max(line.seeds for line in lines)
-            seeds = _plural(least, "seed") if least == most else f"{least} to {most} seeds"
+            shown = panels[0].curves
+            length = int(shown[-1].episodes[-1])
+            extra = partial(_plot_latent, latent) if latent and row == "overview" else None
             drawings.append(
-                plots.draw_curves(
-                    f"{task.slug}-{metric.name}-{phase}",
-                    metric.title,
+                plots.draw_row(
+                    f"{task.slug}-{row}-{phase}",
+                    title,
                     (f"Counted from zero after episode {skip}. " if skip else "")
-                    + ("Running total" if metric.cumulative else average)
-                    + f"; mean and standard error over {seeds}.",
-                    lines,
+                    + f"Averages are over the last {_plural(curves.smoothing(length), 'episode')}; "
+                    + f"mean and standard error over {_seeds(shown)}."
+                    + (" Right: what one shield remembers." if extra else ""),
+                    panels,
                     looks,
                     "episodes since activation" if skip else "episode",
                     phase,
                     task.activation if not skip and length > task.activation else None,
+                    extra,
                 )
             )
     return drawings
+
+
+def _plot_latent(found: Latent, axes: Any) -> None:
+    plot_latent(axes, found)
+    axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1)
+
+
+def _has_shield(method: str) -> bool:
+    """True for methods whose shield may replace an action."""
+    return method.split("+")[-1] in ("advice", "tabular", "csc")
+
+
+def _seeds(lines: Sequence[curves.Curve]) -> str:
+    least, most = min(line.seeds for line in lines), max(line.seeds for line in lines)
+    count = _plural(least, "seed") if least == most else f"{least} to {most} seeds"
+    return f"{count} (few)" if least < GOOD_SEEDS else count
 
 
 def _plural(count: int, word: str) -> str:
@@ -227,7 +257,7 @@ def _k_figures(task: TaskRuns) -> list[plots.Drawing]:
     )
     caption = (
         f"{which} K rises when the recent rate exceeds the upper threshold and falls at the "
-        "lower one; shown as each episode leaves it."
+        "lower one; shown as each episode leaves it. A threshold below zero is not drawn."
     )
     name, close = f"{task.slug}-k", curves.busiest(history)
     drawings = [
@@ -248,7 +278,11 @@ def _study_figures(
     study = section(key)
     groups: list[tuple[str, str, list[Run]]]  # key of the look, label, runs
     methods = method_order(variant.method for variant in variants)
-    if study.reference:
+    if study.from_start:  # beside all methods
+        looks = looks | variant_looks(v.label for v in variants)
+        groups = [(m, method_label(m), runs) for m, runs in task.methods.items()]
+        groups += [(v.label, f"{method_label(v.method)}, {v.label}", v.runs) for v in variants]
+    elif study.reference:
         one = len(methods) == 1
         labels = [v.label if one else f"{method_label(v.method)}, {v.label}" for v in variants]
         groups = [(label, label, v.runs) for label, v in zip(labels, variants, strict=True)]
@@ -258,24 +292,30 @@ def _study_figures(
     else:  # methods are compared under the changed setting
         ordered = sorted(variants, key=lambda v: (methods.index(v.method), v.label))
         groups = [(v.method, f"{method_label(v.method)}, {v.label}", v.runs) for v in ordered]
-    if study.reference or len({v.label for v in variants}) > 1:
+    several = len({(v.label, v.method) for v in variants}) > len(methods)
+    if study.reference or (several and not study.from_start):
         groups = [(label, label, runs) for _, label, runs in groups]
         looks = variant_looks(label for label, _, _ in groups)
     rates, counts = ("violation-rate", "success-rate"), ("return", "violations", "successes")
-    drawings = []
-    for metric in (curves.METRICS[name] for name in (rates if study.rates else counts)):
-        if lines := curves.of_groups(groups, metric, summaries.activation_of):
-            drawings.append(
-                plots.draw_curves(
-                    f"{task.slug}-{key}-{metric.name}",
-                    metric.title,
-                    "Counted from each run's own activation; mean and standard error over seeds.",
-                    lines,
-                    looks,
-                    "episodes since activation",
-                )
-            )
-    return drawings
+    skip: curves.Skip = 0 if study.from_start else summaries.activation_of
+    panels = [
+        plots.Panel(metric, lines)
+        for metric in (curves.METRICS[name] for name in (rates if study.rates else counts))
+        if (lines := curves.of_groups(groups, metric, skip))
+    ]
+    if not panels:
+        return []
+    start = "every episode" if study.from_start else "each run's own activation"
+    return [
+        plots.draw_row(
+            f"{task.slug}-{key}",
+            study.title,
+            f"Counted from {start}; mean and standard error over {_seeds(panels[0].curves)}.",
+            panels,
+            looks,
+            "episode" if study.from_start else "episodes since activation",
+        )
+    ]
 
 
 def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> plots.Drawing:

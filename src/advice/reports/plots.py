@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from advice.reports.curves import Curve, KHistory
+from advice.reports.curves import Curve, KHistory, Metric
 from advice.reports.style import GRID, INK, RC, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Value, write_csv
 
@@ -88,7 +88,7 @@ def as_inline_svg(svg: str, title: str) -> str:
     rest = _ID.sub(mark, rest).replace(INK, "currentColor")
     # The page brings its own fonts; sizes stay matplotlib's.
     rest = re.sub(r"(font: [^;\"]*px) [^;\"]*", r"\1 var(--font)", rest)
-    style = f"max-width:{1.15 * wide:.0f}px"
+    style = f"max-width:{1.15 * wide:.0f}px;--least:{0.75 * wide:.0f}px"
     return f'{head} style="{style}" role="img" aria-label="{escape(title)}">{rest}'
 
 
@@ -97,62 +97,100 @@ def series_class(name: str) -> str:
     return "series-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def draw_curves(
+class Panel(NamedTuple):
+    """The curves of one metric."""
+
+    metric: Metric
+    curves: Sequence[Curve]
+
+
+def draw_row(
     name: str,
     title: str,
     caption: str,
-    curves: Sequence[Curve],
+    panels: Sequence[Panel],
     looks: Mapping[str, Look],
     x_label: str,
     phase: str = "",
     activation: int | None = None,
+    last: Callable[[Any], None] | None = None,
 ) -> Drawing:
-    """Mean lines with a band of one standard error."""
-    with canvas() as (figure, axes):
-        for item in curves:
-            look = looks[item.name]
-            group = series_class(item.name)
-            axes.plot(
-                item.episodes,
-                item.mean,
-                color=look.colour,
-                linestyle=look.dash,
-                linewidth=look.width,
-                label=item.label,
-                gid=group,
-            )
-            if item.seeds > 1:
-                axes.fill_between(
-                    item.episodes,
-                    item.mean - item.error,
-                    item.mean + item.error,
-                    color=look.colour,
-                    alpha=0.18,
-                    linewidth=0,
-                    gid=group,
-                )
-        if activation:
-            axes.axvline(activation, color=GRID, linewidth=1, linestyle=(0, (2, 2)))
-            axes.annotate(
-                "armed",
-                (activation, 1),
-                xycoords=("data", "axes fraction"),
-                xytext=(3, -2),
-                textcoords="offset points",
-                va="top",
-                fontsize=8,
-            )
-        axes.set(title=title, xlabel=x_label)
-        axes.set_xlim(0, max(item.episodes[-1] for item in curves))
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        legend(figure, axes)
+    """Panels side by side with one legend: mean lines with a band of one standard error.
+
+    ``last`` draws one more panel at the end.
+    """
+    count = len(panels) + (last is not None)
+    with canvas(1, count, (3.45 * max(count, 2), 3.3), squeeze=False) as (figure, (axes,)):
+        for place, panel in zip(axes, panels, strict=False):
+            _plot_curves(place, panel, looks, activation)
+            place.set(title=panel.metric.title, xlabel=x_label)
+        handles: dict[str, Any] = {}
+        for place in axes[: len(panels)]:
+            found, labels = place.get_legend_handles_labels()
+            handles |= dict(zip(labels, found, strict=True))
+        if last:
+            last(axes[-1])
+        columns = min(len(handles), 6 if count > 2 else 3)
+        figure.legend(
+            handles.values(),
+            handles,
+            loc="outside lower center",
+            ncols=max(1, columns),
+            handlelength=2.4,
+            columnspacing=1.2,
+            fontsize=10,
+        )
     rows = [
-        (item.label, int(episode), mean, error)
-        for item in curves
+        (panel.metric.name, item.label, int(episode), mean, error)
+        for panel in panels
+        for item in panel.curves
         for episode, mean, error in zip(item.episodes, item.mean, item.error, strict=True)
     ]
-    header = ("series", "episode", "mean", "standard_error")
-    return Drawing(name, title, caption, figure, header, rows, phase=phase)
+    header = ("metric", "series", "episode", "mean", "standard_error")
+    return Drawing(name, title, caption, figure, header, rows, wide=True, phase=phase)
+
+
+def _plot_curves(
+    axes: Any, panel: Panel, looks: Mapping[str, Look], activation: int | None
+) -> None:
+    lowest, highest = panel.metric.limits
+    for item in panel.curves:
+        look = looks[item.name]
+        group = series_class(item.name)
+        axes.plot(
+            item.episodes,
+            item.mean,
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=look.width,
+            label=item.label,
+            gid=group,
+        )
+        if item.seeds > 1:
+            axes.fill_between(
+                item.episodes,
+                np.maximum(item.mean - item.error, lowest),
+                np.minimum(item.mean + item.error, highest),
+                color=look.colour,
+                alpha=0.18,
+                linewidth=0,
+                gid=group,
+            )
+    if activation:
+        axes.axvline(activation, color=GRID, linewidth=1, linestyle=(0, (2, 2)))
+        axes.annotate(
+            "armed",
+            (activation, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -2),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+        )
+    axes.set_xlim(0, max(item.episodes[-1] for item in panel.curves))
+    if lowest == 0:
+        axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
 def legend(figure: Figure, axes: Any, columns: int = 3) -> None:
@@ -182,15 +220,17 @@ def draw_k_history(name: str, title: str, caption: str, history: KHistory, part:
         crashed = shown.violations > 0
         top.plot(
             x[crashed],
-            np.full(crashed.sum(), -0.12),
+            np.ones(crashed.sum()),
             "|",
             color=UNSAFE,
             markersize=6,
             label="violation",
+            transform=top.get_xaxis_transform(),
+            clip_on=False,
         )
         top.set(title=title, ylabel="violation rate")
         highest = max(0.6, shown.upper.max(), shown.recent.max())
-        top.set_ylim(min(-0.2, shown.lower.min() - 0.05), highest + 0.05)
+        top.set_ylim(0, highest + 0.08)  # a lower threshold below 0 is never reached
         bottom.step(x, shown.k, where="post", color=METHOD_K, linewidth=1.6)
         bottom.set(xlabel="episode", ylabel="K", xlim=(x[0], max(x[-1], x[0] + 1)))
         bottom.set_ylim(shown.k.min() - 0.6, shown.k.max() + 0.6)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from advice.reports.load import Run, TaskRuns, usable
-from advice.reports.maps import draw_interventions, draw_latent, draw_trajectories
+from advice.reports.maps import Latent, draw_interventions, draw_latent, draw_trajectories
 from advice.reports.plots import Drawing
 from advice.reports.style import Look, method_label
 from advice.reports.tables import Row, Table
@@ -38,7 +38,7 @@ class ShieldPart(NamedTuple):
 def shield_part(task: TaskRuns, looks: dict[str, Look]) -> ShieldPart:
     """Everything that needs more than episodes.csv: shield files, actions and the simulator."""
     part = ShieldPart([], [], [])
-    run = _example(task)
+    run = example(task)
     if run is None:
         part.notes.append(
             "No fitted shield among the runs, so there is no audit and no latent space."
@@ -60,7 +60,22 @@ def _attempt(part: ShieldPart, what: str, draw: Callable[[], None]) -> None:
         part.notes.append(f"Not shown: {what}. {error}")
 
 
-def _example(task: TaskRuns) -> Run | None:
+def latent_of(task: TaskRuns) -> Latent | None:
+    """The latent space of the task's example; None if there is none that can be read."""
+    from advice import Shield
+
+    run = example(task)
+    if run is None:
+        return None
+    try:
+        shield = Shield.load(run.folder.shield_file)
+    except (AdviceError, OSError):
+        return None  # the shield's own part says why
+    arrays, _ = shield.snapshot()
+    return Latent(arrays["points.latent"], arrays["points.safe"], shield.k, shield.config.k_max)
+
+
+def example(task: TaskRuns) -> Run | None:
     """The first run with a fitted shield; one with interventions if there is one."""
     runs = [run for group in reversed(task.compared) for run in usable(group.runs)]
     fitted = [run for run in runs if run.folder.shield_file.exists() and run.column("k").any()]
@@ -79,16 +94,14 @@ def _inspect(part: ShieldPart, task: TaskRuns, run: Run, replays: Sequence[Repla
     shield = Shield.load(run.folder.shield_file)
     arrays, _ = shield.snapshot()
     k, k_max = shield.k, shield.config.k_max
+    latent = Latent(arrays["points.latent"], arrays["points.safe"], k, k_max)
     part.drawings.append(
         draw_latent(
             f"{task.slug}-latent",
             "Latent space",
             f"Features the shield remembers ({_name(run)}). Blue ground: at least {k} of the "
             f"{k_max} nearest are safe, so an action there is endorsed; red ground: refused.",
-            arrays["points.latent"],
-            arrays["points.safe"],
-            k,
-            k_max,
+            latent,
         )
     )
     audit = shield.audit()

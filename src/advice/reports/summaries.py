@@ -28,7 +28,7 @@ from advice.reports.statistics import (
 )
 from advice.reports.style import method_label
 from advice.reports.tables import Row, Table
-from advice.runs.studies import SHIFTS
+from advice.runs.studies import SHIFTS, section
 from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
 
 Totals = dict[str, dict[int, float]]
@@ -52,13 +52,9 @@ def after(task: TaskRuns) -> int:
 def activation_of(run: Run) -> int:
     """Episodes before this run's shield was due; 0 if it started armed or never got there."""
     due = 0 if run.config.shield_from else run.config.shield.construction_episodes
+    if run.config.shield.arm == "early":
+        due = min(due, run.armed_after)
     return due if due < len(run.table) else 0
-
-
-def armed_from(run: Run) -> int:
-    """Episodes before the first with an armed shield; all if there was none."""
-    armed = run.column("k") > 0
-    return int(np.argmax(armed)) if armed.any() else len(armed)
 
 
 def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> Estimate:
@@ -86,6 +82,22 @@ def timeouts(run: Run, skip: int) -> float:
 def per_goal(runs: Sequence[Run], skip: int) -> Estimate:
     """Violations per success."""
     return quotient(*([total(run, x, skip) for run in runs] for x in ("violation", "success")))
+
+
+def goals_and_timeouts(task: TaskRuns, ours: str = "advice", other: str = "ddpg") -> str:
+    """A sentence with the goals and timeouts of ADVICE beside DDPG's; empty without both."""
+    skip = after(task)
+    runs = {method: complete(task.methods.get(method, [])) for method in (ours, other)}
+    if not all(runs.values()):
+        return ""
+    goals = [np.mean([total(run, "success", skip) for run in found]) for found in runs.values()]
+    late = [np.mean([timeouts(run, skip) for run in found]) for found in runs.values()]
+    episodes = runs[ours][0].config.episodes - skip
+    return (
+        f" In {episodes} episodes it reaches {goals[0]:.0f} goals "
+        f"({method_label(other)} {goals[1]:.0f}) and {late[0]:.0f} end by the step limit "
+        f"({late[1]:.0f})."
+    )
 
 
 def seeds_shown(runs: Sequence[Run]) -> str:
@@ -273,10 +285,10 @@ def k_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
                     for k in ks
                 },
                 "changes of K": estimate([float(np.count_nonzero(np.diff(k))) for k in armed_k]),
-                "violations": estimate([total(run, "violation", armed_from(run)) for run in runs]),
-                "timeouts": estimate([timeouts(run, armed_from(run)) for run in runs]),
+                "violations": estimate([total(run, "violation", run.armed_after) for run in runs]),
+                "timeouts": estimate([timeouts(run, run.armed_after) for run in runs]),
                 "violations per goal": quotient(
-                    *([total(r, x, armed_from(r)) for r in runs] for x in ("violation", "success"))
+                    *([total(r, x, r.armed_after) for r in runs] for x in ("violation", "success"))
                 ),
                 "seeds": seeds_shown(runs),
             }
@@ -294,12 +306,13 @@ def k_table(task: TaskRuns, variants: Sequence[Variant]) -> Table | None:
 
 def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table:
     """The variants of one section beside the comparison's own runs, after activation."""
-    methods = {variant.method for variant in variants}
+    every = section(name).from_start
+    methods = {*task.methods} if every else {variant.method for variant in variants}
     usual = [Variant("as compared above", m, task.methods[m]) for m in task.methods if m in methods]
     rows: list[Row] = []
     for label, method, group in (*usual, *variants):
         runs = usable(group)
-        skip = activation_of(runs[0])
+        skip = 0 if every else activation_of(runs[0])
         rows.append(
             {
                 "runs": f"{method_label(method)}, {label}",
@@ -316,7 +329,7 @@ def study_table(task: TaskRuns, name: str, variants: Sequence[Variant]) -> Table
         )
     return Table(
         f"{task.slug}-{name}",
-        f"{task.task}: the study's runs after activation",
+        f"{task.task}: the study's runs{', all episodes' if every else ' after activation'}",
         rows,
         f"Mean ± standard error over seeds; return is per episode; {_FEW}{_COUNTED}",
     )

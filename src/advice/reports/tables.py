@@ -41,7 +41,7 @@ def shown(value: Value) -> str:
         return value
     if isinstance(value, Estimate):
         if not value.error > 1e-9 * abs(value.value):  # one seed has no error, equal seeds none
-            return shown(value.value) + ("" if math.isnan(value.error) else " ± 0")
+            return shown(value.value)
         places = _places(value.value, value.error)
         error = f"{value.error:.{places}f}"
         if not float(error):

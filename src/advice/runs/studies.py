@@ -14,6 +14,7 @@ from advice.config import PRESETS, ShieldConfig, TrainConfig, from_dict, to_dict
 from advice.types import AdviceError, suggest
 
 FOUR_TASKS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
+PAPER_TASKS = (*FOUR_TASKS, "constrained-randomised-goal")
 SIX_METHODS = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice")
 WITH_SHIELD = ("advice", "tabular", "csc")
 FOREIGN_TASKS = (
