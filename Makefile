@@ -3,6 +3,8 @@
 #   make test                        lint, types and tests
 #   make parity                      our tasks beside the published Safety Gymnasium (needs a python3.10)
 #   make test PYTHON=python3.13      the same on another Python (in a virtual environment of its own)
+#   make test-lowest                 the same with the lowest versions that pyproject.toml allows
+#   make test CONSTRAINTS=requirements-tested.txt   the same with the versions tested last
 #   make test-integrations           the tests of the extras: Stable-Baselines3, Ray, a browser
 #   make bench                       every benchmark, one after the other
 #   make docs                        the documentation, into site/
@@ -16,7 +18,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test test-integrations test-extras bench docs parity reproduce lint clean help
+.PHONY: demo test test-lowest test-integrations test-extras bench docs parity reproduce lint clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -32,7 +34,7 @@ $(VENV)/.runtime: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	$(BIN)/python -m pip install --quiet $(addprefix -c ,$(CONSTRAINTS)) -e '.[dev]'
 	@touch $@ $(VENV)/.runtime
 
 demo: $(VENV)/.runtime
@@ -45,6 +47,15 @@ lint: $(VENV)/.dev
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) tests --ignore=tests/extras
+
+# Warnings of newer versions are not theirs, so they are no errors here; neither is another layout of code.
+test-lowest: pyproject.toml | .venv-lowest/bin/python
+	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/lowest.txt
+	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/lowest.txt -e '.[dev]'
+	.venv-lowest/bin/python -m pytest -W default -n $(WORKERS) tests --ignore=tests/extras
+
+.venv-lowest/bin/python:
+	python3.11 -m venv .venv-lowest
 
 # torch first and by version: a plain request would pull gigabytes of CUDA
 TORCH ?= torch==2.13.0
@@ -62,7 +73,7 @@ test-integrations: $(VENV)/.extras
 
 bench: $(VENV)/.dev
 	@for script in env_throughput guard_latency shield_fit update_speed method_speed training_speed checkpoint_cost \
-		wrapper_overhead report_speed grid_scaling guard_soak kill_resume; do \
+		wrapper_overhead report_speed grid_scaling guard_soak kill_resume attack grid_faults; do \
 		echo "== $$script"; $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

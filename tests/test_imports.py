@@ -22,7 +22,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "integrations": (*SHARED, "envs.signals", "shields"),
     "runs": (*SHARED, "envs", "agents", "shields"),
 }
-RECORDS_ONLY = ("runs.records", "runs.studies", "shields.cautiousness", "shields.bounds")
+RECORDS_ONLY = (
+    "runs.records",
+    "runs.episodes",
+    "runs.studies",
+    "shields.cautiousness",
+    "shields.bounds",
+)
 RE_SIMULATING = ("maps", "shields", "page", "replay_page")
 """Modules of reports that re-simulate episodes, or import one that does."""
 

@@ -219,6 +219,7 @@ def bench(
     out: Path = Path("runs"),
     processes: int | None = None,
     attempts: int = 3,
+    stall_minutes: float = 10.0,
     only_missing: bool = True,
     dry_run: bool = False,
     status: Path | None = None,
@@ -236,6 +237,7 @@ def bench(
         out: The grid's folder.
         processes: Runs at a time on this machine; one per core by default.
         attempts: How often a failing run is tried, each time from its checkpoint.
+        stall_minutes: A run that takes no step for this long is stopped and tried again.
         only_missing: Keep finished runs (--no-only-missing: delete them and run all again).
         dry_run: Only print what would run, what runs share, and the time and disk it takes.
         status: Only print the state of the grid in this folder.
@@ -260,6 +262,8 @@ def bench(
         return 0
     parallel = os.cpu_count() or 1 if processes is None else processes
     check_positive(seeds=seeds, processes=parallel, attempts=attempts)
+    if not stall_minutes > 0:
+        raise SettingError(f"stall_minutes: expected more than 0, found {stall_minutes}")
     tasks = tuple(map(short_name, tasks))
     if suite:
         studies = table.select(table.find_suite(suite), tasks, methods)
@@ -290,6 +294,7 @@ def bench(
         for cell in cells:
             if only_missing:
                 refuse_other_settings(cell.folder, cell.config, overwrite=False)
+                cell.folder.check_done()
             elif cell.folder.path.exists():
                 with cell.folder.locked():
                     cell.folder.clear()
@@ -301,7 +306,9 @@ def bench(
 
                 outcome = run_ray(todo, display.update, address, attempts, shared_storage)
             else:
-                outcome = run_local(todo, display.update, processes, attempts)
+                outcome = run_local(
+                    todo, display.update, processes, attempts, stall_minutes, display.said
+                )
     if outcome.stopped:
         without = "" if only_missing else ", but without --no-only-missing,"
         say(f"stopped; the same command again{without} continues")

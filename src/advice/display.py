@@ -135,6 +135,9 @@ class GridDisplay:
         self.update()
         self._live.stop()
 
+    def said(self, message: str) -> None:
+        self._console.print(printable(message), soft_wrap=True, markup=False)
+
     def update(self) -> None:
         """Read the folders and redraw, at most once a second."""
         if time.monotonic() - self._last < 1.0:
@@ -254,5 +257,6 @@ def grid_line(statuses: Sequence[Status], parallel: int) -> str:
     left = "time left unknown yet"
     if paces:
         seconds = (total - finished) * sum(paces) / len(paces) / max(1, parallel)
-        left = f"about {seconds / 60:.0f} min left" if finished < total else "complete"
+        soon = "less than a minute left" if seconds < 60 else f"about {seconds / 60:.0f} min left"
+        left = soon if finished < total else "complete"
     return f"{states}; {100 * finished / max(1, total):.1f} % of {total} episodes; {left}"

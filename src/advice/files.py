@@ -8,12 +8,15 @@ everything else. A file is read only after its size, header and digest have been
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -88,21 +91,37 @@ def read_arrays(
 
 
 def write_atomically(path: Path, parts: list[bytes]) -> None:
-    """Write a temporary file beside it, flush, rename: readers see the old file or the new one."""
+    """Write a temporary file beside it, flush, rename: readers see the old file or the new one.
+
+    First removes what earlier writers left that were killed: a writer locks its temporary file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    remove_leftovers(path.parent, path.name)
+    stream = tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+    )
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX)
             for part in parts:
                 stream.write(part)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+            os.chmod(stream.name, 0o644)
+            os.replace(stream.name, path)
+        except BaseException:
+            Path(stream.name).unlink(missing_ok=True)
+            raise
     _sync_folder(path.parent)
+
+
+def remove_leftovers(folder: Path, name: str = "*") -> None:
+    """Delete temporary files for ``name`` in a folder whose writers no longer run."""
+    for path in folder.glob(f".{name}.*.tmp"):
+        with suppress(OSError), open(path, "rb") as stream:  # another process may remove it too
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(stream.fileno()).st_mtime < time.time() - 1:  # or it is not locked yet
+                path.unlink()
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

@@ -51,7 +51,7 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
         (lambda text: text + "121,half a\n", "line 122"),
         (lambda text: text.replace("\n7,", "\n8,", 1), "expected episode 7, found 8"),
         (lambda text: text.splitlines()[0] + "\n", "no episodes yet"),
-        (lambda text: re.sub(r"(\n5,\d+,\d+),[^,]+", r"\1,nan", text), "line 6 has a number"),
+        (lambda text: re.sub(r"(\n5,\d+,\d+),[^,]+", r"\1,nan", text), "line 6: expected return"),
         (lambda text: "\0\1garbage", "expected the columns"),
     ],
 )
@@ -241,7 +241,7 @@ def test_curves_by_hand(tmp_path: Path) -> None:
             tmp_path, TrainConfig(task="t", method="ddpg", seed=seed, episodes=4), episodes=4
         )
         rows = [
-            f"{i},5,{5 * i},1.0,0.2,{c},0,0,0,0,0.0,1.0" for i, c in enumerate(crashes, start=1)
+            f"{i},5,{5 * i},1.0,0.{c},{c},0,0,0,0,0.0,1.0" for i, c in enumerate(crashes, start=1)
         ]
         run.episodes_file.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
     runs = load([tmp_path]).tasks[0].methods["ddpg"]

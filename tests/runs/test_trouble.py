@@ -116,7 +116,7 @@ def test_an_environment_error_names_the_step_and_earlier_learning_is_usable(
     task: type, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RunError, match=message):
-        train(on(task, "ddpg-lag"), tmp_path)
+        train(on(task, "ddpg-lag"), tmp_path, checkpoint_seconds=0)
     folder = RunFolder(tmp_path, trust_task=True)
     assert len(folder.read_episodes()) == 3
     assert len(evaluate(folder, 2)) == 2

@@ -186,7 +186,7 @@ def test_forged_contents_are_refused(looking_ahead, tmp_path, what):
 
 
 def test_mutated_files_neither_load_nor_crash(path):
-    """A thousand of the 20,000 that the soak benchmark tries."""
+    """Some of what benchmarks/attack.py tries."""
     from advice_mutations import mutations
 
     good = path.read_bytes()

@@ -18,7 +18,7 @@ import numpy as np
 from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.agents.replay_buffer import ReplayBuffer, as_batch
 from advice.config import AgentConfig
-from advice.types import Array, SpaceMismatchError, Transition
+from advice.types import Array, SpaceMismatchError, Transition, as_float_vector
 
 
 class OrnsteinUhlenbeck:
@@ -131,12 +131,21 @@ class Agent(ABC):
         }
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        """Take the state of a :meth:`snapshot`; the replay buffer is restored separately."""
+        """Take the state of a :meth:`snapshot`; the replay buffer is restored separately.
+
+        Raises ValueError if the snapshot is of other networks.
+        """
         leaves, tree = jax.tree_util.tree_flatten_with_path(self.state)
-        fresh = [jax.numpy.asarray(arrays[jax.tree_util.keystr(path)]) for path, _ in leaves]
-        self.state = jax.tree_util.tree_unflatten(tree, fresh)
-        self.noise.value = np.array(document["noise"])
+        fresh = []
+        for path, leaf in leaves:
+            name, wanted = jax.tree_util.keystr(path), (leaf.shape, leaf.dtype)
+            array = arrays[name]
+            if (array.shape, array.dtype) != wanted:
+                raise ValueError(f"{name}: expected {wanted}, found {array.shape}, {array.dtype}")
+            fresh.append(jax.numpy.asarray(array))
+        noise = as_float_vector(document["noise"], len(self.noise.value), "noise")
         self.rng.bit_generator.state = document["generator"]
+        self.state, self.noise.value = jax.tree_util.tree_unflatten(tree, fresh), noise
         self._copies = {}
 
     def greedy(self, obs: Array) -> Array:

@@ -17,7 +17,7 @@ from advice.agents.agent import Agent
 from advice.agents.ddpg import init_ddpg, update_critic
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig, MultiplierConfig
-from advice.types import Array
+from advice.types import Array, as_float_vector
 
 
 def ascend(multiplier: float, cost: float, config: MultiplierConfig) -> float:
@@ -52,7 +52,7 @@ class LagrangianAgent(Agent):
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
         super().restore(arrays, document)
-        self.multiplier = document["multiplier"]
+        self.multiplier = float(as_float_vector([document["multiplier"]], 1, "multiplier")[0])
 
 
 class LagrangianState(NamedTuple):

@@ -73,25 +73,24 @@ class ShieldedVectorEnv(HasSession, VectorWrapper[Any, Any, Any, Any, Any]):
         obs, rewards, terminated, truncated, infos = self.env.step(executed)
 
         ended = np.asarray(terminated) | np.asarray(truncated)
-        rows = list(iterate(self.env.observation_space, obs))
+        self._obs = rows = list(iterate(self.env.observation_space, obs))
+        if self._mode == "NextStep":
+            self._resetting = ended
+        unreadable: list[Exception] = []
         for i in live:
             led_to, info = rows[i], infos
             if ended[i] and self._mode == "SameStep":
                 led_to, info = infos["final_obs"][i], infos["final_info"]
-            self.session.record(
-                led_to,
-                float(rewards[i]),
-                bool(terminated[i]),
-                bool(truncated[i]),
-                row_of(info, i),
-                env_index=i,
-            )
+            numbers = float(rewards[i]), bool(terminated[i]), bool(truncated[i])
+            try:
+                self.session.record(led_to, *numbers, row_of(info, i), env_index=i)
+            except Exception as error:  # the other environments have made their step
+                unreadable.append(error)
             if ended[i]:
                 self.session.end_episode(i)
         self.session.close_if_spent()
-        if self._mode == "NextStep":
-            self._resetting = ended
-        self._obs = rows
+        if unreadable:
+            raise unreadable[0]
         return obs, rewards, terminated, truncated, {**infos, **extra}
 
     def close(self, **kwargs: Any) -> None:

@@ -120,10 +120,13 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
         verdict = self.session.guard(self._obs, action)
         said = self.session.describe(verdict, action)
         step = normalize_step(self.env.step(verdict.action))
-        self.session.record(*step)
         self._obs, reward, terminated, truncated, info = step
-        if terminated or truncated:
-            self.session.end_episode()
+        self._running = not (terminated or truncated)
+        try:
+            self.session.record(*step)
+        finally:  # a step that cannot be read does happen
+            if not self._running:
+                self.session.end_episode()
         truncated = truncated or (self.session.close_if_spent() and not terminated)
         self._running = not (terminated or truncated)
         return self._obs, reward, terminated, truncated, {**info, "shield": said}

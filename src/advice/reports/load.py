@@ -2,12 +2,14 @@
 
 A run belongs to a study by its settings or its folder (:func:`advice.runs.studies.study_name`).
 Within a study all settings must agree but for seed and method. A run that has other settings than
-the study's first one, or was made by other code, is left out, and the report says so.
+the study's first one, was made by other code, has records that no run can have or the same episodes
+as a run with another seed is left out, and the report says so.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +20,8 @@ import numpy as np
 from advice.config import TrainConfig, flat
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_LOOKS, method_label, method_order
-from advice.runs.records import COLUMNS, RunFolder, file_name, is_finished
+from advice.runs.episodes import COLUMNS, is_finished
+from advice.runs.records import RunFolder, file_name
 from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, study_name
 from advice.types import AdviceError, BrokenFileError
 
@@ -132,6 +135,7 @@ def load(
     """Read all runs below ``paths``; raises AdviceError if none of them can be used."""
     roots = [Path(path) for path in paths]
     runs, left_out = _read_all(roots, trust_task)
+    runs = _without_copies(runs, left_out)
     runs, notes, code = _one_code(runs, left_out, any_version)
     by_task: dict[str, list[Run]] = {}
     for run in runs:
@@ -163,8 +167,10 @@ def _read_all(roots: Sequence[Path], trust_task: bool) -> tuple[list[Run], list[
     for path in sorted(found.values()):
         try:
             runs.append(read_run(RunFolder(path, trust_task)))
-        except (AdviceError, OSError, ValueError) as error:
+        except AdviceError as error:
             left_out.append(LeftOut(path, str(error).replace(f"{path}/", "")))
+        except Exception as error:  # one odd file must not end the report
+            left_out.append(LeftOut(path, f"cannot be read: {type(error).__name__}: {error}"))
     return runs, left_out
 
 
@@ -175,17 +181,27 @@ def read_run(folder: RunFolder) -> Run:
     config = folder.read_config()
     if not folder.episodes_file.exists():
         raise BrokenFileError("no episodes yet: episodes.csv is missing")
-    records = folder.read_episodes()
+    records = folder.read_checked_episodes()
     if not records:
         raise BrokenFileError("no episodes yet: episodes.csv has only its header")
     table = np.array(records, dtype=np.float64)
-    bad = np.flatnonzero(~np.isfinite(table).all(axis=1))
-    if len(bad):
-        raise BrokenFileError(
-            f"{folder.episodes_file}: line {bad[0] + 2} has a number that is not finite"
-        )
     provenance = folder.read_document()["provenance"]
     return Run(folder, config, provenance, table, study_name(config, folder.path))
+
+
+def _without_copies(runs: list[Run], left_out: list[LeftOut]) -> list[Run]:
+    """Of runs that have the same episodes under several seeds, keep those of the first seed."""
+    first: dict[tuple[str, bytes], Run] = {}
+    kept = []
+    for run in sorted(runs, key=lambda run: run.config.seed):
+        episodes = run.table[:, : COLUMNS.index("seconds")]
+        one = first.setdefault((run.config.task, episodes.tobytes()), run)
+        if one.config.seed == run.config.seed:
+            kept.append(run)
+        else:
+            why = f"its episodes are those of {one.folder.path}, which has another seed: a copy"
+            left_out.append(LeftOut(run.folder.path, why))
+    return kept
 
 
 def _one_code(
@@ -222,6 +238,7 @@ def _listed(counts: Counter[str]) -> str:
 
 # ---- arranging
 
+_SEED = re.compile(r"seed-\d+")
 _OWNERS = {
     "agent.lagrangian.": "ddpg-lag",
     "agent.rcpo.": "rcpo",
@@ -236,12 +253,19 @@ _TABULAR = ("candidates_per_dimension", "candidate_budget", "unsafe_per_episode"
 
 def settings_of(config: TrainConfig) -> dict[str, Any]:
     """The settings that have an effect on this method, by dotted name, without the labels."""
-    settings = flat(config) | {"shield_from": bool(config.shield_from)}
+    settings = flat(config) | {"shield_from": _lender(config)}
     options = {name: settings.pop(name) for name in [*settings] if name.startswith("env.options.")}
     for name in ("task", "method", "seed", "study"):
         del settings[name]
     used = {name: value for name, value in settings.items() if _uses(config.method, name)}
     return used | {"env.options": options}
+
+
+def _lender(config: TrainConfig) -> str:
+    """Whose shield a run starts with, without the seed and the method that both runs share."""
+    parts = Path(config.shield_from or "").parts
+    named = [x for x in parts if x != file_name(config.method) and not _SEED.fullmatch(x)]
+    return "/".join(named[-2:])
 
 
 def _uses(method: str, name: str) -> bool:

@@ -75,6 +75,7 @@ def write_replay(
         "lidars": list(replay.lidars),
         "bins": replay.bins,
         "kMax": config.shield.k_max,
+        "armed": record.k > 0,
         "counterfactuals": [list(item) for item in found or []],
         "horizon": horizon if found is not None else 0,
         "fps": replay.fps,

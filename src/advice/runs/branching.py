@@ -95,6 +95,7 @@ class KeepBeginnings(Listener):
         self._folder, self._episodes, self._inner = folder, frozenset(episodes), inner
         self.started, self.fitting = inner.started, inner.fitting  # type: ignore[method-assign]
         self.saved, self.said = inner.saved, inner.said  # type: ignore[method-assign]
+        self.stepped = inner.stepped  # type: ignore[method-assign]
 
     def ready(self, agent: Agent, shield: Any) -> None:
         self._agent = agent

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,11 +19,12 @@ import numpy as np
 
 from advice.agents.replay_buffer import ReplayBuffer
 from advice.files import read_arrays, write_arrays
+from advice.runs.records import STATE_FILE
 from advice.types import AdviceError, Array, BrokenFileError
 
 _KIND, _VERSION = "checkpoint", 1
-_STATE = "state.safetensors"
 _SEGMENTS_PER_REPLAY = 4
+_UNFIT = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
 
 
 class Snapshotable(Protocol):
@@ -51,12 +54,25 @@ class Segment(NamedTuple):
         return self.start + self.rows
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Contents that do not fit the run become an error that names the file."""
+    try:
+        yield
+    except BrokenFileError:
+        raise
+    except (AdviceError, *_UNFIT) as error:
+        raise BrokenFileError(
+            f"{path}: the contents do not fit this run: {str(error)[:300]!r}"
+        ) from error
+
+
 class Checkpointer:
     """Saves and restores one run's parts in one folder."""
 
     def __init__(self, folder: Path, parts: dict[str, Snapshotable], replay: ReplayBuffer) -> None:
         self._folder, self._parts, self._replay = folder, parts, replay
-        self._state_file = folder / _STATE
+        self._state_file = folder / STATE_FILE
         self._segments: list[Segment] = []
         self._replay_document: dict[str, Any] = {"added": 0, "segments": []}
         self.saved = Counters()
@@ -66,8 +82,8 @@ class Checkpointer:
         """True once something has been saved."""
         return bool(self._state_file.exists())
 
-    def save(self, counters: Counters) -> None:
-        """Make this moment the one a resume continues from."""
+    def save(self, counters: Counters, without: Collection[str] = ()) -> None:
+        """Make this moment the one a resume continues from; parts ``without`` a state yet."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._append_replay()
@@ -80,7 +96,7 @@ class Checkpointer:
                 },
             }
             for name, part in self._parts.items():
-                part_arrays, document[name] = part.snapshot()
+                part_arrays, document[name] = ({}, {}) if name in without else part.snapshot()
                 arrays |= {f"{name}/{key}": array for key, array in part_arrays.items()}
             write_arrays(self._state_file, arrays, document, _KIND, _VERSION)
         except (OSError, TypeError) as error:  # a disk's trouble, or what cannot be stored
@@ -97,25 +113,36 @@ class Checkpointer:
         if not self.exists:
             return Counters()
         arrays, document = read_arrays(self._state_file, _KIND, _VERSION)
-        self._replay_document = document["replay"]
-        for name, part in self._parts.items():
-            part.restore(_part(arrays, name), document[name])
-        self.saved = Counters(*document["counters"])
-        return self.saved
+        with _naming(self._state_file):
+            self._replay_document = document["replay"]
+            for name, part in self._parts.items():
+                part.restore(_part(arrays, name), document[name])
+            counters = Counters(*document["counters"])
+            if any(type(x) is not int or x < 0 for x in counters):
+                raise ValueError(f"counters: expected whole numbers, found {counters}")
+        self.saved = counters
+        return counters
 
     def load_replay(self) -> None:
         """Restore the replay that belongs to what :meth:`load` restored."""
-        document, replay = self._replay_document, self._replay
-        self._segments = [Segment(*fields) for fields in document["segments"]]
+        replay = self._replay
+        with _naming(self._state_file):
+            added = self._replay_document["added"]
+            self._segments = [Segment(*fields) for fields in self._replay_document["segments"]]
+            if any(type(x) is not int or x < 0 for x in (added, *chain(*self._segments))):
+                raise ValueError("replay: expected whole numbers")
+            ends = [segment.end for segment in self._segments]
+            if [x.start for x in self._segments[1:]] != ends[:-1] or (ends or [added])[-1] != added:
+                raise ValueError("replay: expected segments one after the other")
         for segment in self._segments:
             path, size = self._segment_file(segment), segment.rows * 4 * replay.width
             data = path.read_bytes()[:size] if path.exists() else b""
             if len(data) != size or zlib.crc32(data) != segment.checksum:
                 raise BrokenFileError(f"{path}: expected {segment.rows} intact rows of replay")
             rows = np.frombuffer(data, "<f4").reshape(segment.rows, replay.width)
-            gone = max(0, document["added"] - replay.capacity - segment.start)
+            gone = max(0, added - replay.capacity - segment.start)
             replay.put(segment.start + gone, rows[gone:])
-        replay.added = document["added"]
+        replay.added = added
 
     def discard_replay(self) -> None:
         """A finished run needs its replay no more."""
@@ -152,19 +179,19 @@ class Checkpointer:
     def _drop_unused(self) -> None:
         """Delete the files that the state on disk no longer counts on."""
         kept = {self._segment_file(segment) for segment in self._segments}
-        for pattern in ("replay-*.bin", f".{_STATE}.*"):  # the latter: saves that were cut short
-            for path in self._folder.glob(pattern):
-                if path not in kept:
-                    path.unlink()
+        for path in self._folder.glob("replay-*.bin"):
+            if path not in kept:
+                path.unlink()
 
 
 def read_part(folder: Path, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """The saved state of one part of a run: its arrays and its document."""
-    path = folder / _STATE
+    path = folder / STATE_FILE
     if not path.exists():
         raise AdviceError(f"{folder}: expected a checkpoint, found none yet")
     arrays, document = read_arrays(path, _KIND, _VERSION)
-    return _part(arrays, name), document[name]
+    with _naming(path):
+        return _part(arrays, name), document[name]
 
 
 def _part(arrays: dict[str, Array], name: str) -> dict[str, Array]:

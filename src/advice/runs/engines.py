@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from advice.runs.branching import may_branch
 from advice.runs.grid import Cell
-from advice.runs.worker import DONE, LOCKED, STOPPED, order_of
+from advice.runs.worker import LOCKED, STOPPED, order_of
 from advice.threads import one_thread
 
 POLL_SECONDS = 0.2
@@ -31,19 +32,41 @@ class GridOutcome(NamedTuple):
     stopped: bool
 
 
-class _Worker(NamedTuple):
+@dataclass
+class _Worker:
     cell: Cell
     core: int | None
     process: subprocess.Popen[bytes]
+    sign: float = 0.0
+    """When the worker last showed a step, by the file system's clock,"""
+    since: float = field(default_factory=time.monotonic)
+    """and since when nothing came, by ours."""
+    stalled: bool = False
+
+    def check_for_steps(self, stall_seconds: float) -> None:
+        """Kill the process if it shows no step for too long."""
+        with suppress(FileNotFoundError):
+            sign = os.stat(self.cell.folder.path / "lock").st_mtime
+            if sign != self.sign:
+                self.sign, self.since = sign, time.monotonic()
+        if not self.stalled and time.monotonic() - self.since > stall_seconds:
+            self.stalled = True
+            self.process.kill()
 
 
 def run_local(
-    cells: Sequence[Cell], on_poll: OnPoll, processes: int | None = None, attempts: int = 3
+    cells: Sequence[Cell],
+    on_poll: OnPoll,
+    processes: int | None = None,
+    attempts: int = 3,
+    stall_minutes: float = 10.0,
+    say: Callable[[str], None] = lambda message: None,
 ) -> GridOutcome:
     """Run every cell in a process of its own, one per core, each pinned and single-threaded.
 
-    A cell that fails is tried again from its checkpoint, ``attempts`` times in all; the others go
-    on. SIGINT or SIGTERM: every running cell finishes its checkpoint, then the grid returns.
+    A cell is done when its folder says so. One that fails, or takes no step for ``stall_minutes``,
+    is tried again from its checkpoint, ``attempts`` times in all; the others go on. SIGINT or
+    SIGTERM: every running cell finishes its checkpoint, then the grid returns.
     """
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     count = processes or len(available) or os.cpu_count() or 1
@@ -66,6 +89,11 @@ def run_local(
             if len(signals) > asked:
                 asked = len(signals)
                 number = signal.SIGTERM if asked == 1 else signal.SIGKILL
+                say(
+                    "stopping when the running episodes end; the same again stops at once"
+                    if asked == 1
+                    else "stopping at once"
+                )
                 for worker in running:
                     worker.process.send_signal(number)
             if not signals:
@@ -82,6 +110,8 @@ def run_local(
                 for cell in able[: len(free)]:
                     waiting.remove(cell)
                     running.append(_start(cell, free.pop(0)))
+            for worker in running:
+                worker.check_for_steps(60 * stall_minutes)
             for worker in [worker for worker in running if worker.process.poll() is not None]:
                 running.remove(worker)
                 free.append(worker.core)
@@ -91,12 +121,12 @@ def run_local(
                     waiting.append(cell)
                 elif code == STOPPED and not signals:
                     waiting.append(cell)
-                elif code not in (DONE, STOPPED):
+                elif not (code == STOPPED or signals or cell.folder.done_file.exists()):
                     tries[cell.folder.path] += 1
                     if tries[cell.folder.path] < attempts:
                         waiting.insert(0, cell)
                     else:
-                        _explain(cell, code)
+                        _explain(worker, stall_minutes)
                         failed.append(cell)
             on_poll()
             time.sleep(POLL_SECONDS)
@@ -130,9 +160,16 @@ def _start(cell: Cell, core: int | None) -> _Worker:
     return _Worker(cell, core, process)
 
 
-def _explain(cell: Cell, code: int) -> None:
+def _explain(worker: _Worker, stall_minutes: float) -> None:
     """Write the reason of a failure if the worker could not."""
-    if not cell.folder.error_file.exists():
-        name = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        with suppress(OSError):  # a full or read-only disk: the grid still reports the failure
-            cell.folder.error_file.write_text(f"the worker ended with {name}, see log.txt\n")
+    code, file = worker.process.returncode, worker.cell.folder.error_file
+    if worker.stalled:
+        reason = f"no step was taken for {stall_minutes:g} minutes: the environment hangs"
+    elif file.exists():
+        return
+    elif code < 0:
+        reason = f"the worker was killed by {signal.Signals(-code).name}"
+    else:
+        reason = f"the worker ended with exit code {code} before the run was done"
+    with suppress(OSError):  # a full or read-only disk: the grid still reports the failure
+        file.write_text(f"{reason}, see log.txt\n")

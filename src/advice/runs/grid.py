@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from advice.config import TrainConfig, from_dict, to_dict
 from advice.files import write_json
-from advice.runs.records import RunFolder, newest_episodes
+from advice.runs.episodes import newest_episodes
+from advice.runs.records import RunFolder
 from advice.runs.studies import WITH_SHIELD, Study, with_settings
 from advice.types import AdviceError
 
@@ -86,6 +89,8 @@ def status_of(cell: Cell) -> Status:
         state = "done"
     elif folder.is_locked():
         state = "running"
+        quiet = time.time() - os.stat(folder.path / "lock").st_mtime
+        reason = f"no step for {quiet / 60:.0f} min" if quiet >= 60 else ""
     elif folder.error_file.exists():
         state, reason = "failed", folder.error_file.read_text().strip()
     return Status(cell, state, episode, speed, pace, reason)

@@ -20,9 +20,10 @@ from advice.envs.make import make_from_name, refuse_foreign_code
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
+from advice.runs.episodes import is_finished
 from advice.runs.events import EventWriter, WandbWriter
 from advice.runs.methods import build
-from advice.runs.records import RecordWriter, RunFolder, is_finished
+from advice.runs.records import RecordWriter, RunFolder
 from advice.runs.transfer import adopt_safety
 from advice.shields.autoencoder import FitProgress
 from advice.shields.base import PostShield
@@ -50,6 +51,9 @@ class Listener:
         """What is about to learn; keep it to look inside or to evaluate between episodes."""
 
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None: ...
+    def stepped(self) -> None:
+        """After every step; it must be fast."""
+
     def fitting(self, progress: FitProgress) -> None: ...
     def saved(self, counters: Counters) -> None: ...
     def said(self, message: str) -> None: ...
@@ -93,6 +97,9 @@ def train(
             }
             checkpointer = Checkpointer(folder.checkpoint, parts, agent.replay)
             refuse_other_settings(folder, config, overwrite)
+            if not overwrite:
+                folder.refuse_to_lose()
+                folder.check_done()
             if config.shield_from and (overwrite or not checkpointer.exists):
                 # before anything is deleted or written: it raises if there is no such shield
                 adopt_safety(shield_source or config.shield_from, shield)
@@ -101,7 +108,9 @@ def train(
                 folder.write_config(config)
             counters = checkpointer.load()
             run = ActiveRun(config, folder, env, agent, shield, listener, counters, checkpointer)
-            if begin and not checkpointer.exists:
+            if not checkpointer.exists:  # from now on records without a checkpoint lack it
+                checkpointer.save(counters, without=("env",))
+            if begin and not counters.episode:
                 begin(run)
             if not run.finished:
                 if counters.episode:
@@ -109,7 +118,7 @@ def train(
                     folder.note_resume(counters.episode)
                 listener.started(config, folder, run.counters)
                 listener.ready(agent, shield)
-                with run.recording(wandb), _stop_on_signal() as stop:
+                with run.recording(wandb), _stop_on_signal(listener.said) as stop:
                     run.go_on(stop, checkpoint_seconds)
             if run.finished:
                 if not folder.done_file.exists():
@@ -216,16 +225,15 @@ class ActiveRun:
         return is_finished(self.config, self.counters.episode, self.counters.violations)
 
     def go_on(self, stop: threading.Event, checkpoint_seconds: float) -> None:
-        """Episode after episode to the end, or until asked to stop; saved whatever happens."""
+        """Episode after episode to the end, or until asked to stop.
+
+        An episode that breaks is not saved: a resume repeats what came after the last checkpoint,
+        as if nothing had happened.
+        """
         self.fit_if_due(save_first=False)  # a resumed run may have been killed while it fitted
         last_save = time.monotonic()
         while not self.finished and not stop.is_set():
-            try:
-                self.episode()
-            except RunError:
-                self.export()
-                self.save()  # with what half an episode has taught
-                raise
+            self.episode()
             if self.fit_if_due() or time.monotonic() - last_save >= checkpoint_seconds:
                 self.save()
                 last_save = time.monotonic()
@@ -259,6 +267,7 @@ class ActiveRun:
             if verdict.intervened and session.penalty > 0:
                 agent.observe(Transition(obs, proposed, -session.penalty, 0.0, obs, False))
             agent.learn()
+            self.listener.stepped()
             self.records.step(verdict.action, proposed)
             obs, ended = next_obs, terminated or truncated
             episode_return += reward
@@ -319,10 +328,10 @@ class ActiveRun:
 
     @contextmanager
     def _naming_the_step(self, episode: int, step: int) -> Iterator[None]:
-        """An environment's own error gets its episode and step."""
+        """An environment's own error, or its end of the program, gets its episode and step."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._stopped(
                 episode, step, f"the environment raised {type(error).__name__}: {error}"
             ) from error
@@ -352,13 +361,13 @@ class ActiveRun:
 
     def _stopped(self, episode: int, step: int, problem: str) -> RunError:
         return RunError(
-            f"episode {episode}, step {step}: {problem}. The {self.counters.episode} episodes "
-            f"before it are kept in {self.folder.path}"
+            f"episode {episode}, step {step}: {problem}. The run in {self.folder.path} can go on "
+            f"from its last checkpoint, after episode {self.checkpointer.saved.episode}"
         )
 
 
 @contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
+def _stop_on_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
     """SIGINT and SIGTERM ask for a stop after the running episode; a second one stops at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -369,6 +378,7 @@ def _stop_on_signal() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        say("stopping when this episode ends, with a checkpoint; the same again stops at once")
 
     previous = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -19,20 +20,27 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any, get_type_hints
+from typing import IO, Any
 
 import numpy as np
 
 from advice.config import TrainConfig, flat, from_dict, to_dict
-from advice.files import write_atomically, write_json
+from advice.files import remove_leftovers, write_atomically, write_json
+from advice.runs.episodes import (
+    COLUMNS,
+    check_episodes,
+    episode_row,
+    is_finished,
+    parse_episodes,
+)
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
-COLUMNS = tuple("return" if name == "episode_return" else name for name in EpisodeRecord._fields)
-_TYPES = get_type_hints(EpisodeRecord)
+STATE_FILE = "state.safetensors"
+"""A checkpoint's state, in the folder ``checkpoint``."""
 TRAINING_VERSION = 1
 """Raised with every change that alters what a training gives; tests/test_golden_runs.py checks it.
 Runs of different commits with the same number may be compared."""
@@ -41,12 +49,6 @@ Runs of different commits with the same number may be compared."""
 def file_name(name: str) -> str:
     """A task's or method's name as a part of a path."""
     return name.replace("/", "_").replace(":", "_")
-
-
-def is_finished(config: TrainConfig, episodes: int, violations: int) -> bool:
-    """True if a run has all its episodes, or has spent its violation budget."""
-    budget = config.stop_after_violations
-    return episodes >= config.episodes or (budget is not None and violations >= budget)
 
 
 class FolderLockedError(AdviceError):
@@ -111,6 +113,8 @@ class RunFolder:
                 raise FolderLockedError(
                     f"{self.path} is in use by another process; wait for it, or stop it"
                 )
+            for folder in (self.path, self.checkpoint):
+                remove_leftovers(folder)
             yield
 
     def is_locked(self) -> bool:
@@ -146,22 +150,69 @@ class RunFolder:
             return from_dict(TrainConfig, self.read_document()["config"])
         except (SettingError, TypeError) as error:  # TypeError: a number in quotation marks
             raise BrokenFileError(
-                f"{self.config_file}: {error}; another version may have made it"
+                f"{self.config_file}: {str(error)[:500]}; another version may have made it"
             ) from None
 
     def mark_done(self) -> None:
-        """Mark the run as complete."""
-        write_atomically(self.done_file, [])
+        """Mark the run as complete, with the digests of its records (``sha256sum -c done``)."""
+        kept = [path for path in (self.episodes_file, self.actions_file) if path.exists()]
+        lines = [f"{_digest(path)}  {path.name}\n" for path in kept]
+        write_atomically(self.done_file, [line.encode() for line in lines])
+
+    def _refuse_changed(self, path: Path) -> None:
+        """Raise BrokenFileError if a finished run's file is not as ``done`` says.
+
+        Runs of earlier versions have no digests in their mark.
+        """
+        if not self.done_file.exists():
+            return
+        words = self.done_file.read_bytes()[:1000].decode(errors="replace").split()
+        digests = dict(zip(words[1::2], words[::2], strict=False))
+        if words and digests.get(path.name) != _digest(path):
+            raise BrokenFileError(f"{path} was changed after the run was done")
+
+    def check_done(self) -> None:
+        """Raise BrokenFileError if the run is marked as done and is not, or was changed since."""
+        if not self.done_file.exists():
+            return
+        lacks = [x.name for x in (self.config_file, self.episodes_file) if not x.exists()]
+        if lacks:
+            raise BrokenFileError(f"{self.path} is marked as done, but lacks {' and '.join(lacks)}")
+        config, records = self.read_config(), self.read_episodes()
+        if not is_finished(config, len(records), sum(record.violation for record in records)):
+            raise BrokenFileError(
+                f"{self.path} is marked as done, but has {len(records)} of {config.episodes} "
+                "episodes"
+            )
+        self._refuse_changed(self.episodes_file)
+
+    def refuse_to_lose(self) -> None:
+        """Raise AdviceError if training here would delete a run that lacks a part."""
+        held = [self.done_file, self.episodes_file, self.actions_file]
+        held = [path.name for path in (*held, self.shield_file, self.agent_file) if path.exists()]
+        needed = (self.config_file, self.checkpoint / STATE_FILE)
+        lacks = [str(x.relative_to(self.path)) for x in needed if not x.exists()]
+        if held and lacks:
+            raise AdviceError(
+                f"{self.path} holds {', '.join(held)} of a run, but no {' and no '.join(lacks)}: "
+                "it cannot go on, and training here would delete it. Put the files back, choose "
+                "another folder, or start anew (advice train --overwrite, advice bench "
+                "--no-only-missing)"
+            )
 
     def read_document(self) -> dict[str, Any]:
         """config.json as it is: "config" and "provenance"."""
         try:
             document: dict[str, Any] = json.loads(self.config_file.read_text())
             dict(**document["config"]), document["provenance"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise BrokenFileError(
                 f"{self.config_file}: expected a run's settings as JSON"
             ) from None
+        if not _is_provenance(document["provenance"]):
+            raise BrokenFileError(
+                f"{self.config_file}: expected a provenance with the versions and the commit"
+            )
         return document
 
     def write_config(self, config: TrainConfig) -> None:
@@ -194,15 +245,23 @@ class RunFolder:
         ]
 
     def check_actions(self) -> None:
-        """Raise AdviceError if the run was kept without its actions."""
+        """Raise AdviceError if the run was kept without its actions, or they were changed."""
         if not self.actions_file.exists():
             raise AdviceError(
                 f"{self.path} was kept without its actions ({self.actions_file.name})"
             )
+        self._refuse_changed(self.actions_file)
 
     def read_episodes(self) -> list[EpisodeRecord]:
         """The complete lines of episodes.csv; a half-written last line is left out."""
-        return _parsed(self.episodes_file, self.episodes_file.read_bytes())
+        return parse_episodes(self.episodes_file, self.episodes_file.read_bytes())
+
+    def read_checked_episodes(self) -> list[EpisodeRecord]:
+        """The same, if a run with the settings of this one can have such episodes."""
+        records = self.read_episodes()
+        check_episodes(self.episodes_file, records, self.read_config())
+        self.check_done()
+        return records
 
 
 class RecordWriter:
@@ -217,7 +276,7 @@ class RecordWriter:
         else:
             lines = folder.episodes_file.read_bytes().splitlines(keepends=True)
             kept = b"".join(lines[: episodes + 1])
-            found = len(_parsed(folder.episodes_file, kept))
+            found = len(parse_episodes(folder.episodes_file, kept))
             if found < episodes:
                 raise BrokenFileError(
                     f"{folder.episodes_file}: expected {episodes} episodes, found {found}"
@@ -237,7 +296,7 @@ class RecordWriter:
 
     def episode(self, record: EpisodeRecord) -> None:
         """Write one finished episode and flush, so that readers see it."""
-        self._csv.writerow(_row(record))
+        self._csv.writerow(episode_row(record))
         self._actions.flush()
         self._episodes.flush()
 
@@ -251,38 +310,6 @@ class RecordWriter:
         self.flush()
         self._actions.close()
         self._episodes.close()
-
-
-def _parsed(path: Path, content: bytes) -> list[EpisodeRecord]:
-    text = content.decode(errors="replace")
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    if not lines or tuple(lines[0].split(",")) != COLUMNS:
-        raise BrokenFileError(f"{path}: expected the columns {','.join(COLUMNS)}")
-    records = []
-    for number, line in enumerate(csv.reader(lines[1:]), start=1):
-        try:
-            record = _record(line)
-        except ValueError:
-            raise BrokenFileError(f"{path}: line {number + 1} is not an episode: {line}") from None
-        if record.episode != number:
-            raise BrokenFileError(f"{path}: expected episode {number}, found {record.episode}")
-        records.append(record)
-    return records
-
-
-def newest_episodes(path: Path) -> list[EpisodeRecord]:
-    """About the last hundred episodes, from the file's end; other lines are ignored."""
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(max(0, os.path.getsize(path) - 8192))
-            lines = stream.read().decode(errors="replace").split("\n")[:-1]
-    except FileNotFoundError:
-        return []
-    records = []
-    for line in lines:
-        with suppress(ValueError):  # the header, a line cut in two, a damaged one
-            records.append(_record(line.split(",")))
-    return records
 
 
 def read_actions(folder: RunFolder, episode: int, actions: Any) -> tuple[Array, Array]:
@@ -309,6 +336,11 @@ def read_steps(folder: RunFolder, start: int, stop: int, actions: Any) -> tuple[
         raise BrokenFileError(f"{folder.actions_file}: expected {stop} steps, found fewer")
     rows = values.reshape(-1, 2 * size)
     return rows[:, :size], rows[:, size:]
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _columns(actions: Any) -> tuple[np.dtype[Any], int]:
@@ -362,13 +394,17 @@ def _commit() -> str | None:
         return None
 
 
-def _row(record: EpisodeRecord) -> Sequence[str]:
-    return [str(int(cell)) if isinstance(cell, bool) else repr(cell) for cell in record]
-
-
-def _record(cells: Sequence[str]) -> EpisodeRecord:
-    kinds = zip(_TYPES.values(), cells, strict=True)
-    return EpisodeRecord(*(bool(int(cell)) if kind is bool else kind(cell) for kind, cell in kinds))
+def _is_provenance(made: Any) -> bool:
+    """True if readers find what they look for: versions by name, a commit, how it was resumed."""
+    if not isinstance(made, dict) or not isinstance(made.get("versions", {}), dict):
+        return False
+    words = [made.get("commit"), *made.get("versions", {}).values()]
+    resumed = made.get("resumed", [])
+    return (
+        all(x is None or (isinstance(x, str) and len(x) <= 200) for x in words)
+        and isinstance(resumed, list)
+        and all(isinstance(x, dict) and "resumed" not in x and _is_provenance(x) for x in resumed)
+    )
 
 
 def _comparable(config: TrainConfig) -> dict[str, Any]:

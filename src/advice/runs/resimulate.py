@@ -18,7 +18,7 @@ from advice.envs.rollout import Step, rollout
 from advice.envs.signals import SignalRules
 from advice.runs.evaluate import bordered, load_trained, write_video
 from advice.runs.loop import environment_of, episode_seed, rules_of
-from advice.runs.records import RunFolder, read_actions
+from advice.runs.records import STATE_FILE, RunFolder, read_actions
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
 Choice = Literal["intervened", "worst", "first-violation", "any-violation"]
@@ -168,7 +168,7 @@ def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> lis
 
 def final_critic(folder: RunFolder) -> RateActions | None:
     """The critic as the run left it, or None if there is no checkpoint."""
-    if not (folder.checkpoint / "state.safetensors").exists():
+    if not (folder.checkpoint / STATE_FILE).exists():
         return None
     trained = load_trained(folder)
     trained.env.close()

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
 import signal
 import sys
+import time
+from contextlib import suppress
 from typing import Any
 
 from advice.config import TrainConfig, from_dict, to_dict
 from advice.runs.branching import KeepBeginnings, train_branch
-from advice.runs.checkpoints import Counters
 from advice.runs.grid import Cell
 from advice.runs.loop import Listener
 from advice.runs.records import FolderLockedError, RunFolder
-from advice.types import AdviceError, EpisodeRecord
+from advice.shields.autoencoder import FitProgress
+from advice.types import AdviceError
 
 DONE, FAILED, LOCKED, STOPPED = 0, 1, 75, 130
+_PR_SET_PDEATHSIG = 1
 _NOT_WRITABLE = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
 
 
-class StopWithParent(Listener):
-    """Stops the run when the grid's process has ended."""
+class Heartbeat(Listener):
+    """Shows once a second that the run takes steps, and ends it with the grid's process."""
 
-    def __init__(self) -> None:
-        self._parent = os.getppid()
+    def __init__(self, folder: RunFolder, parent: int) -> None:
+        self._lock, self._parent, self._next = folder.path / "lock", parent, 0.0
 
-    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
-        if os.getppid() != self._parent:
-            os.kill(os.getpid(), signal.SIGTERM)
+    def stepped(self) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 1.0
+            os.utime(self._lock)
+            if os.getppid() != self._parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def fitting(self, progress: FitProgress) -> None:
+        self.stepped()
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when its parent ends, even if it hangs (Linux alone)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def order_of(cell: Cell) -> dict[str, Any]:
@@ -42,6 +58,7 @@ def order_of(cell: Cell) -> dict[str, Any]:
         "shared": cell.shared,
         "keep": cell.keep,
         "command": sys.argv[1:],
+        "parent": os.getpid(),
     }
 
 
@@ -80,4 +97,8 @@ if __name__ == "__main__":
     _order = json.loads(sys.argv[1])
     if _order["core"] is not None:
         os.sched_setaffinity(0, {_order["core"]})
-    sys.exit(run_order(_order, RunFolder(_order["folder"]), _order["shield"], StopWithParent()))
+    die_with_parent()
+    if os.getppid() != _order["parent"]:  # it ended before
+        sys.exit(STOPPED)
+    _folder = RunFolder(_order["folder"])
+    sys.exit(run_order(_order, _folder, _order["shield"], Heartbeat(_folder, _order["parent"])))

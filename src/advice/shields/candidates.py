@@ -9,13 +9,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.shields.spaces import Space
-from advice.types import Array
+from advice.types import Array, SettingError
 
 FACTORS = (0.5, 0.0, -0.5, -1.0)
 """In many dimensions a proposal is also tried weaker and reversed: these times its distance from
 the middle."""
 RADII = (0.05, 0.15, 0.4)
 """And with noise of these shares of the range around it."""
+
+
+_MOST_NUMBERS, _MOST_HIDDEN = 2**21, 2**23
+
+
+def check_size(space: Space, per_dimension: int, budget: int, hidden: int) -> None:
+    """Raise SettingError if candidates would take more memory than a shield may: some 100 MB."""
+    if space.kind == "discrete":
+        count, size = space.n, 1
+    else:
+        size = len(space.low)
+        count = per_dimension**size if is_grid(size, per_dimension, budget) else budget
+    if count * size > _MOST_NUMBERS or count * hidden > _MOST_HIDDEN:
+        raise SettingError(
+            f"candidate_budget: {count} candidates of {size} numbers with a hidden layer of "
+            f"{hidden} are too many; give fewer"
+        )
+
+
+def is_grid(size: int, per_dimension: int, budget: int) -> bool:
+    """True if a grid in ``size`` dimensions is within the budget."""
+    return size <= budget.bit_length() and per_dimension**size <= budget
 
 
 class Candidates:
@@ -41,7 +63,7 @@ class Candidates:
         """(L, size) what is added to each of the points made from a proposal."""
         if space.kind == "discrete":
             self.fixed: Array = np.arange(space.start, space.start + space.n, dtype=space.dtype)
-        elif per_dimension**size <= budget:
+        elif is_grid(size, per_dimension, budget):
             axes = [np.linspace(a, b, per_dimension) for a, b in zip(low, high, strict=True)]
             self.fixed = self._as_actions(np.array(list(itertools.product(*axes))))
         else:
@@ -96,9 +118,10 @@ def spread_out(count: int, size: int) -> NDArray[np.float64]:
     """``count`` points of [-1, 1]^size: the middle, up to a third of ends of single dimensions, up
     to a third of corners, and a low-discrepancy sample for the rest."""
     third = (count - 1) // 3
-    ends = np.concatenate([np.eye(size), -np.eye(size)])
-    ends = ends if len(ends) <= third else ends[:0]
-    if 2**size <= third:
+    ends = np.zeros((0, size))
+    if 2 * size <= third:
+        ends = np.concatenate([np.eye(size), -np.eye(size)])
+    if is_grid(size, 2, third):
         corners = np.array(list(itertools.product((-1.0, 1.0), repeat=size)))
     else:  # each of them with its opposite
         half = np.where(low_discrepancy(third // 2, size) < 0.5, -1.0, 1.0)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advice.shields.spaces import LARGE
 from advice.shields.warp import CELLS, Warp, no_warp
 
 Floats = NDArray[np.float64]
@@ -24,7 +25,6 @@ SLOPE = 0.3
 """LeakyReLU's slope below zero."""
 LIMIT = 8.0
 """Scaled inputs beyond this count as this: a feature that far out is far from all data anyway."""
-_LARGE = 1e12  # what no weight exceeds
 _BATCH = 256  # rows that are encoded together
 _BLOCK = 24  # rows of a hidden layer that are computed together
 UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/UNIT
@@ -182,10 +182,10 @@ def _check(weights: EncoderWeights, split: int, warp: Warp) -> None:
     for name, array, shape in arrays:
         if array.shape != shape or array.dtype != np.float64:
             raise ValueError(f"{name}: expected float64 {shape}, found {array.dtype} {array.shape}")
-        if not (np.abs(array) < _LARGE).all():
-            raise ValueError(f"{name}: expected numbers below {_LARGE:g}")
+        if not (np.abs(array) < LARGE).all():
+            raise ValueError(f"{name}: expected numbers below {LARGE:g}")
     smallest = min(weights.scale.min(initial=1.0), warp.width.min(initial=1.0))
-    if smallest < 1 / _LARGE:
-        raise ValueError(f"scale and width: expected at least {1 / _LARGE:g}, found {smallest:g}")
+    if smallest < 1 / LARGE:
+        raise ValueError(f"scale and width: expected at least {1 / LARGE:g}, found {smallest:g}")
     if warp.columns.dtype != np.int64 or not ((warp.columns >= 0) & (warp.columns < split)).all():
         raise ValueError(f"columns: expected dimensions of {split} observations")

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
-from advice.shields.candidates import Candidates
+from advice.shields.candidates import Candidates, check_size
 from advice.shields.encoder import Encoder, EncoderWeights, Floats
 from advice.shields.neighbours import Neighbours
 from advice.shields.spaces import FeatureSpace, Space
 from advice.shields.warp import Warp
 from advice.types import Array
+
+_BLOCK = 256  # candidates that are encoded together
 
 
 class Considered(NamedTuple):
@@ -55,6 +57,8 @@ class FittedModel:
         fitted_only: bool = False,
     ) -> None:
         self.encoder, self.points, self.risk, self.safe = encoder, points, risk, points.safe
+        grid = config.candidates_per_dimension, config.candidate_budget
+        check_size(action_space, *grid, hidden=len(encoder.weights.b1))
         latent = points.latent
         if fitted_only:
             latent, self.safe = latent[~points.held_out], points.safe[~points.held_out]
@@ -65,10 +69,12 @@ class FittedModel:
         if action_space.kind == "box":  # bounds that are too wide are replaced by the data's range
             low = np.where(action_space.bounded, low, np.maximum(low, offset - self._scale))
             high = np.where(action_space.bounded, high, np.minimum(high, offset + self._scale))
-        self.candidates = Candidates(
-            action_space, low, high, config.candidates_per_dimension, config.candidate_budget
-        )
-        self._fixed_share = encoder.action_share(self.flat(self.candidates.fixed))
+        self.candidates = Candidates(action_space, low, high, *grid)
+        fixed = self.candidates.fixed
+        self._fixed_share = np.empty((len(fixed), len(encoder.weights.b1)))
+        for i in range(0, len(fixed), _BLOCK):  # one-hot rows take much memory
+            block = slice(i, i + _BLOCK)
+            self._fixed_share[block] = encoder.action_share(self.flat(fixed[block]))
 
     def without_held_out(self, config: ShieldConfig) -> FittedModel:
         """The model in which fitted episodes alone vote, or itself if there are none."""

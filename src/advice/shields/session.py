@@ -16,7 +16,7 @@ from advice.config import ShieldConfig
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals, read_signals
 from advice.shields.bounds import DriftAlarm
 from advice.shields.decisions import use_fallback
-from advice.shields.memory import EpisodeLabels
+from advice.shields.memory import PIECE, EpisodeLabels
 from advice.shields.options import SessionOptions, config_of, find_shield
 from advice.shields.spaces import read_space
 from advice.types import Array, BudgetSpentError, OneClassError, Outcome, RateActions, Verdict
@@ -234,6 +234,8 @@ class ShieldSession:
             self.shield.record(seen, executed, label)
         elif label is not None:
             episode.waiting.append((seen, executed, label))
+            if len(episode.waiting) > 2 * self.config.capacity_per_class:
+                del episode.waiting[:PIECE]  # of an endless episode the latest steps count
         self.violation_source = signals.source or self.violation_source
         episode.current, episode.guard.inside = None, signals.unsafe
         episode.steps += 1

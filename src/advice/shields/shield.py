@@ -15,6 +15,7 @@ from advice.config import ShieldConfig
 from advice.files import read_arrays, write_arrays
 from advice.shields.bounds import clopper_pearson
 from advice.shields.calibration import Calibrated, calibrate, read_calibrated
+from advice.shields.candidates import check_size
 from advice.shields.cautiousness import Cautiousness
 from advice.shields.checks import FarData
 from advice.shields.compact import compact, expand, shrink
@@ -78,6 +79,8 @@ class Shield(Decisions):
     ) -> None:
         self.config = ShieldConfig() if config is None else config
         self.space = FeatureSpace.read(observation_space, action_space)
+        grid = self.config.candidates_per_dimension, self.config.candidate_budget
+        check_size(self.space.action, *grid, self.config.hidden_size)
         self.observation_space, self.action_space = self.space
         self._rng = np.random.default_rng(seed)
         self._seed = seed

@@ -15,6 +15,8 @@ from advice.types import Array, SpaceMismatchError
 
 _DTYPES = {np.dtype(code).name: np.dtype(code) for code in "efdbhilqBHILQ"}
 _MOST_VALUES = 4096  # of a Discrete space, all of which are candidates
+LARGE = 1e12
+"""Numbers of this size or more are refused: no encoder could scale them."""
 _WIDE = 1e6  # a Box bound beyond this does not tell the scale of the values
 
 
@@ -203,12 +205,13 @@ class FeatureSpace(NamedTuple):
         features = np.concatenate(
             [self.observation.flat(observed), self.action.flat(proposed)], axis=-1, dtype=np.float64
         )
-        if not np.isfinite(features).all():
+        if not (np.abs(features) < LARGE).all():  # nor is NaN
             parts = np.split(features, [self.observation.size], axis=-1)
             for what, part in zip(("observation", "action"), parts, strict=True):
-                if not np.isfinite(part).all():
-                    found = part[~np.isfinite(part)][0]
-                    raise ValueError(f"{what}: expected finite numbers, found {found}")
+                bad = part[~(np.abs(part) < LARGE)]
+                if len(bad):
+                    finite = f"numbers below {LARGE:g}" if np.isfinite(bad[0]) else "finite numbers"
+                    raise ValueError(f"{what}: expected {finite}, found {bad[0]:g}")
         return features
 
     def check_same(self, other: FeatureSpace) -> None:

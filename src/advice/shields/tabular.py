@@ -115,6 +115,8 @@ class TabularShield:
         pairs, width = arrays["pairs"], self._pairs.shape[1]
         if pairs.ndim != 2 or pairs.shape[1] != width:
             raise ValueError(f"stored pairs: expected rows of {width}, found shape {pairs.shape}")
+        if pairs.dtype != self._pairs.dtype or not np.isfinite(pairs).all():
+            raise ValueError(f"stored pairs: expected finite numbers of {self._pairs.dtype}")
         self._pairs, self._keys = pairs, set(keys(pairs))
 
     def _features(self, obs: Any, actions: Array) -> NDArray[np.float64]:
