@@ -319,6 +319,7 @@ def attack(
     sys.path.append(str(scratch))
     found: dict[str, Counter[str]] = {}
     code_run = 0
+    before = peak_mb()
     rng, kinds = random.Random(seed), targets(run, half)
     for number in range(count):
         name = [*kinds][number % len(kinds)]
@@ -341,8 +342,12 @@ def attack(
         target.file.write_bytes(original)
         shutil.copy(scratch / "good" / "done", run.done_file)
     sys.path.remove(str(scratch))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"found": found, "code run": code_run, "peak_mb": round(peak)}
+    return {"found": found, "code run": code_run, "memory": (before, peak_mb())}
+
+
+def peak_mb() -> int:
+    """The most memory that this process has had so far."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def _remembering(look: Callable[[], Any]) -> Callable[[], Any]:
@@ -388,7 +393,8 @@ def main() -> None:
     total: Counter[str] = sum(result["found"].values(), Counter())
     figures = {word: total[word] for word in OUTCOMES}
     figures |= {"silent": silent(result), "code_run": result["code run"]}
-    print(json.dumps(figures | {"peak_mb": result["peak_mb"]}))
+    before, peak = result["memory"]
+    print(json.dumps(figures | {"before_mb": before, "peak_mb": peak}))
     sys.exit(bool(total["crashed"] or total["hung"] or silent(result) or result["code run"]))
 
 

@@ -46,7 +46,7 @@ class _Worker:
     def check_for_steps(self, stall_seconds: float) -> None:
         """Kill the process if it shows no step for too long."""
         with suppress(FileNotFoundError):
-            sign = os.stat(self.cell.folder.path / "lock").st_mtime
+            sign = os.stat(self.cell.folder.lock_file).st_mtime
             if sign != self.sign:
                 self.sign, self.since = sign, time.monotonic()
         if not self.stalled and time.monotonic() - self.since > stall_seconds:

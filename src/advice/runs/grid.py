@@ -89,7 +89,7 @@ def status_of(cell: Cell) -> Status:
         state = "done"
     elif folder.is_locked():
         state = "running"
-        quiet = time.time() - os.stat(folder.path / "lock").st_mtime
+        quiet = time.time() - os.stat(folder.lock_file).st_mtime
         reason = f"no step for {quiet / 60:.0f} min" if quiet >= 60 else ""
     elif folder.error_file.exists():
         state, reason = "failed", folder.error_file.read_text().strip()

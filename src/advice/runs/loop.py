@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import time
@@ -52,7 +53,7 @@ class Listener:
 
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None: ...
     def stepped(self) -> None:
-        """After every step; it must be fast."""
+        """About once a second while steps are taken or a fit makes progress."""
 
     def fitting(self, progress: FitProgress) -> None: ...
     def saved(self, counters: Counters) -> None: ...
@@ -195,6 +196,7 @@ class ActiveRun:
         self.config, self.folder, self.listener = config, folder, listener
         self.env, self.agent, self.shield = env, agent, shield
         self.counters, self.checkpointer = counters, checkpointer
+        self._next_sign = 0.0  # when to show again that steps are taken
         own = isinstance(shield, Shield)  # it brings its settings
         if isinstance(shield, Shield):
             shield.task = config.task
@@ -267,7 +269,8 @@ class ActiveRun:
             if verdict.intervened and session.penalty > 0:
                 agent.observe(Transition(obs, proposed, -session.penalty, 0.0, obs, False))
             agent.learn()
-            self.listener.stepped()
+            if time.monotonic() >= self._next_sign:
+                self.show_progress()
             self.records.step(verdict.action, proposed)
             obs, ended = next_obs, terminated or truncated
             episode_return += reward
@@ -321,10 +324,20 @@ class ActiveRun:
         due = self.shield.wants_fit and not self.session.one_class
         if save_first and due and not self.finished:  # a finished run would not fit when resumed
             self.save()  # a fit takes long, and a stop during it must not lose episodes
-        if not self.session.fit_if_due(self.listener.fitting):
+        if not self.session.fit_if_due(self._fitting):
             return False
         self.export()
         return True
+
+    def _fitting(self, progress: FitProgress) -> None:
+        self.show_progress()
+        self.listener.fitting(progress)
+
+    def show_progress(self) -> None:
+        """Change the time of the lock file, so that others see that the run does not hang."""
+        self._next_sign = time.monotonic() + 1.0
+        os.utime(self.folder.lock_file)
+        self.listener.stepped()
 
     @contextmanager
     def _naming_the_step(self, episode: int, step: int) -> Iterator[None]:

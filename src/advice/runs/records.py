@@ -73,6 +73,7 @@ class RunFolder:
     agent_file = property(lambda self: self.path / "agent.safetensors")
     checkpoint = property(lambda self: self.path / "checkpoint")
     done_file = property(lambda self: self.path / "done")
+    lock_file = property(lambda self: self.path / "lock")
     error_file = property(lambda self: self.path / "error.txt")
 
     @classmethod
@@ -103,7 +104,7 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Lock the folder for this process; the lock ends with the process at the latest."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / "lock", "a") as stream:
+        with open(self.lock_file, "a") as stream:
             for _ in range(6):  # is_locked() of another process may hold it for an instant
                 with suppress(BlockingIOError):
                     fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -120,7 +121,7 @@ class RunFolder:
     def is_locked(self) -> bool:
         """True while a process works in this folder."""
         try:
-            with open(self.path / "lock") as stream:
+            with open(self.lock_file) as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False

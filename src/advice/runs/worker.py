@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +16,6 @@ from advice.runs.branching import KeepBeginnings, train_branch
 from advice.runs.grid import Cell
 from advice.runs.loop import Listener
 from advice.runs.records import FolderLockedError, RunFolder
-from advice.shields.autoencoder import FitProgress
 from advice.types import AdviceError
 
 DONE, FAILED, LOCKED, STOPPED = 0, 1, 75, 130
@@ -25,21 +23,15 @@ _PR_SET_PDEATHSIG = 1
 _NOT_WRITABLE = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES)
 
 
-class Heartbeat(Listener):
-    """Shows once a second that the run takes steps, and ends it with the grid's process."""
+class StopWithParent(Listener):
+    """Stops the run when the grid's process has ended."""
 
-    def __init__(self, folder: RunFolder, parent: int) -> None:
-        self._lock, self._parent, self._next = folder.path / "lock", parent, 0.0
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
 
     def stepped(self) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + 1.0
-            os.utime(self._lock)
-            if os.getppid() != self._parent:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    def fitting(self, progress: FitProgress) -> None:
-        self.stepped()
+        if os.getppid() != self._parent:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def die_with_parent() -> None:
@@ -100,5 +92,5 @@ if __name__ == "__main__":
     die_with_parent()
     if os.getppid() != _order["parent"]:  # it ended before
         sys.exit(STOPPED)
-    _folder = RunFolder(_order["folder"])
-    sys.exit(run_order(_order, _folder, _order["shield"], Heartbeat(_folder, _order["parent"])))
+    _listener = StopWithParent(_order["parent"])
+    sys.exit(run_order(_order, RunFolder(_order["folder"]), _order["shield"], _listener))
