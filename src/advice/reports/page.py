@@ -15,6 +15,7 @@ from advice.reports import curves, plots, summaries
 from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare
 from advice.reports.load import Collection, Run, TaskRuns, Variant, load, usable
 from advice.reports.maps import Latent, plot_latent
+from advice.reports.paper import paper_table
 from advice.reports.shields import latent_of, shield_part
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
 from advice.reports.tables import Table, write_table
@@ -72,7 +73,7 @@ def write_report(
     times = [_time_figure(task, looks) for task in tasks]
     page = {
         "chapters": chapters,
-        "overall": writer.tables(summaries.aggregate_table(tasks)),
+        "overall": writer.tables(paper_table(tasks), summaries.aggregate_table(tasks)),
         "times": writer.section("compute", "Compute time", times, [summaries.time_table(tasks)]),
         "collection": collection,
         "methods": [

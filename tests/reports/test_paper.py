@@ -1,0 +1,101 @@
+"""The paper's claims are answered from the runs, and the reproduction page says what they say."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up import write_grid, write_run
+
+from advice.config import ShieldConfig, TrainConfig
+from advice.reports.load import load
+from advice.reports.paper import DIFFERS, HOLDS, MISSING, OPEN, _less, _ratio, paper_table
+from advice.runs.records import COLUMNS, RunFolder
+
+ROOT = Path(__file__).parents[2]
+FEW = {0: 10.0, 1: 12.0, 2: 11.0}
+MANY = {0: 50.0, 1: 52.0, 2: 51.0}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "most", "least", "verdict"),
+    [
+        (FEW, MANY, 0.5, 0.0, HOLDS),
+        (MANY, FEW, 0.5, 0.0, DIFFERS),
+        (FEW, FEW, 0.5, 0.0, OPEN),
+        ({0: 1.0, 1: 40.0, 2: 4.0}, MANY, 0.5, 0.0, OPEN),  # the interval includes 1
+        ({0: 40.0, 1: 41.0, 2: 42.0}, MANY, 0.5, 0.0, OPEN),  # fewer, but not half
+        ({0: 10.0, 1: 12.0}, MANY, 0.5, 0.0, OPEN),  # too few seeds
+        (MANY, FEW, np.inf, 1.0, HOLDS),
+        (FEW, MANY, np.inf, 1.0, DIFFERS),
+        ({}, MANY, 0.5, 0.0, MISSING),
+    ],
+)
+def test_verdicts_of_ratios(
+    ours: dict[int, float], theirs: dict[int, float], most: float, least: float, verdict: str
+) -> None:
+    assert _ratio(ours, theirs, "DDPG", most, least).verdict == verdict
+
+
+def test_verdicts_of_paired_differences() -> None:
+    assert _less(FEW, MANY, "").verdict == HOLDS
+    assert _less(MANY, FEW, "").verdict == DIFFERS
+    assert _less(FEW, {0: 1.0, 1: 40.0, 2: 4.0}, "").verdict == OPEN
+    assert _less(FEW, {7: 1.0}, "").verdict == MISSING
+
+
+def set_violations(folder: RunFolder, every: int) -> None:
+    """Let every so-manyth episode be violated, the others succeed."""
+    lines = folder.episodes_file.read_text().splitlines()
+    rows = [line.split(",") for line in lines[1:]]
+    for i, row in enumerate(rows):
+        violated = (i + folder.read_config().seed) % every == 0
+        row[COLUMNS.index("violation")] = str(int(violated))
+        row[COLUMNS.index("success")] = str(int(not violated))
+    folder.episodes_file.write_text("\n".join([lines[0], *(",".join(r) for r in rows)]) + "\n")
+
+
+def test_claims_from_runs(tmp_path: Path) -> None:
+    for run in write_grid(tmp_path / "core", methods=("ddpg", "advice"), episodes=160):
+        set_violations(run, 3 if run.read_config().method == "ddpg" else 20)
+    shield = ShieldConfig(construction_episodes=60, k_rule="fixed")
+    for k, every in ((3, 5), (5, 25)):
+        for seed in range(3):
+            fixed = dataclasses.replace(shield, k=k)
+            config = TrainConfig("randomised-goal", "advice", seed, 160, shield=fixed)
+            set_violations(write_run(tmp_path / f"fixed-k-{k}", config), every)
+    table = paper_table(load([tmp_path]).tasks)
+    assert table is not None
+    found = {str(row["claim"]): row["verdict"] for row in table.rows}
+    assert found["at most half the best other's violations"] == HOLDS
+    assert found["as many goals as DDPG"] == HOLDS
+    assert found["at most 100 timeouts (not in the paper)"] == HOLDS
+    assert found["a larger K gives fewer violations"] == HOLDS
+    assert "the lowest cost" not in found  # no runs
+    assert all(row["task"] == "randomised-goal" for row in table.rows)
+
+
+def test_runs_without_a_study_answer_no_claim(tmp_path: Path) -> None:
+    write_grid(tmp_path / "mine", methods=("ddpg", "advice"))
+    assert paper_table(load([tmp_path]).tasks) is None
+
+
+def page_script() -> Any:
+    path = ROOT / "benchmarks" / "reproduction_page.py"
+    spec = importlib.util.spec_from_file_location("reproduction_page", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reproduction_page_is_that_of_the_records() -> None:
+    """After new records: python benchmarks/reproduction_page.py."""
+    script = page_script()
+    page = script.PAGE.read_text()
+    assert script.with_claims(page, ROOT / "results") == page
