@@ -37,7 +37,12 @@ ROUNDS, REPEATS = 30, 40
 
 
 def our_update() -> Callable[[], None]:
-    agent = DDPG(OBSERVATIONS, ACTIONS, AgentConfig(hidden_size=HIDDEN, batch_size=BATCH), seed=0)
+    agent = DDPG(
+        OBSERVATIONS,
+        ACTIONS,
+        AgentConfig(warmup_steps=0, hidden_size=HIDDEN, batch_size=BATCH),
+        seed=0,
+    )
     rng = np.random.default_rng(0)
     for _ in range(5000):
         obs, action = rng.random(OBS), rng.uniform(-1, 1, ACT)

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from advice.types import SettingError, Terminal
 
+ThresholdRule = Literal["fixed", "adaptive"]
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Fallback = Literal["proposed", "least-risk"]
 Far = Literal["endorse", "refuse", "fallback"]
@@ -20,6 +21,7 @@ Arm = Literal["early", "fixed"]
 LearnFrom = Literal["both", "executed", "proposed"]
 _CHOICES = {
     "KRule": KRule,
+    "ThresholdRule": ThresholdRule,
     "Fallback": Fallback,
     "Far | None": Far,
     "ContrastiveForm": ContrastiveForm,
@@ -201,6 +203,10 @@ class CSCConfig:
 
     threshold: float = 0.2
     """An action may be executed up to this estimated probability of failure."""
+    threshold_rule: ThresholdRule = "fixed"
+    """adaptive: the threshold is (1 - gamma) (failure_limit - recent failures), at least 0."""
+    failure_limit: float = 1.0
+    """Share of failed episodes that the adaptive threshold accepts."""
     draws: int = 100
     """Noisy actions to try before the one with the lowest estimate is taken."""
     draw_noise: float = 0.2
@@ -210,7 +216,9 @@ class CSCConfig:
     conservative_states: int = 8
     """States of each batch on which that term is estimated; all of them cost ten times as much."""
     conservative_actions: int = 10
-    """Actions per state in that term: this many near the policy and as many uniform ones."""
+    """Actions per state in that term, drawn near the policy's."""
+    uniform_actions: bool = True
+    """Take as many uniform actions besides, as CQL does."""
     gamma: float = 0.95
     """The safety critic's discount."""
     tau: float = 0.005
@@ -272,6 +280,8 @@ class AgentConfig:
     """Transitions per update; learning starts when that many are stored."""
     replay_capacity: int = 200_000
     """Transitions kept for replay."""
+    warmup_steps: int = 1000
+    """Uniform actions, each held for 5 steps, before the first update; the paper has none."""
     updates_per_step: int = 1
     """Gradient updates after each environment step."""
     bootstrap_through_terminal: bool = False
@@ -301,6 +311,7 @@ class AgentConfig:
             tau=(0, 1),
             replay_capacity=(max(1, self.batch_size), math.inf),
             updates_per_step=(0, 1000),
+            warmup_steps=(0, math.inf),
             noise_dt=(1e-12, 1e3),
         )
 
@@ -405,13 +416,14 @@ RETIRED_SETTINGS = {
 }
 """Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
 EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
+    "AgentConfig": {"warmup_steps": 0},
     "ShieldConfig": {
         "arm": "fixed",
         "labels": "paper",
         "refit_episodes": 0,
         "hold": 0,
         "learn_from": "executed",
-    }
+    },
 }
 """What settings that saved files of earlier versions lack were in those versions."""
 

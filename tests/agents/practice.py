@@ -12,6 +12,7 @@ from advice.shields.safety_critic import SafetyCriticShield
 from advice.types import Transition
 
 SMALL = AgentConfig(
+    warmup_steps=0,
     hidden_size=32,
     batch_size=32,
     replay_capacity=4000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from advice.agents.csc import (
     conservative_loss,
     failure_probability,
     failure_target,
+    sample_policy_actions,
 )
 from advice.agents.networks import Layer, Learner
 from advice.agents.replay_buffer import as_batch
@@ -27,7 +29,7 @@ STATE = np.zeros(2, np.float32)
 
 
 def make(seed: int = 0, **settings: Any) -> CSC:
-    config = AgentConfig(hidden_size=8, batch_size=4, csc=CSCConfig(**settings))
+    config = AgentConfig(warmup_steps=0, hidden_size=8, batch_size=4, csc=CSCConfig(**settings))
     return CSC(OBS, ACT, config, seed)
 
 
@@ -219,8 +221,35 @@ def test_what_is_no_safety_critic_is_refused() -> None:
     SafetyCriticShield(agent).restore({}, {})  # from a checkpoint of an earlier version
     with pytest.raises(KeyError, match="safety_critic"):
         SafetyCriticShield(agent).restore({"pairs": np.zeros((0, 3))}, {})
-    wider = CSC(OBS, ACT, AgentConfig(hidden_size=16), 0)
+    wider = CSC(OBS, ACT, AgentConfig(warmup_steps=0, hidden_size=16), 0)
     with pytest.raises(SpaceMismatchError, match="expected shape"):
         SafetyCriticShield(agent).restore(*SafetyCriticShield(wider).snapshot())
     for name, array in agent.snapshot()[0].items():
         np.testing.assert_array_equal(array, before[name])
+
+
+def test_the_adaptive_threshold_by_hand() -> None:
+    agent = make(threshold_rule="adaptive", failure_limit=0.6, gamma=0.9)
+    assert agent.threshold == pytest.approx(0.1 * 0.6)
+    for cost in (0.2, 0.0, 0.0, 0.0):
+        agent.end_episode(cost)
+    assert agent.threshold == pytest.approx(0.1 * (0.6 - 0.25))
+    copy = make(threshold_rule="adaptive", failure_limit=0.6, gamma=0.9)
+    copy.restore(*agent.snapshot())
+    assert copy.threshold == agent.threshold
+    for _ in range(10):
+        agent.end_episode(0.2)
+    assert agent.threshold == 0.0  # 11 of 14 failed, more than the limit
+    assert make().threshold == 0.2  # fixed
+
+
+def test_the_conservative_term_can_do_without_uniform_actions() -> None:
+    csc = CSCConfig(conservative_actions=3, draw_noise=0.01)
+    actor, key = make().state.actor.network, jax.random.key(0)
+    mixed = sample_policy_actions(key, actor, jnp.zeros((5, 2)), 1, csc)
+    near = sample_policy_actions(
+        key, actor, jnp.zeros((5, 2)), 1, dataclasses.replace(csc, uniform_actions=False)
+    )
+    assert mixed.shape == (5, 6, 1)
+    np.testing.assert_array_equal(near, mixed[:, :3])
+    assert abs(near).max() < 0.1 < abs(mixed[:, 3:]).max()

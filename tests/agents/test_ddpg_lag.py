@@ -28,7 +28,7 @@ def test_lagrangian_step_by_hand() -> None:
 
 
 def test_the_default_multiplier_is_the_papers() -> None:
-    agent = DDPGLagrangian(OBS, ACT, AgentConfig(hidden_size=4), seed=0)
+    agent = DDPGLagrangian(OBS, ACT, AgentConfig(warmup_steps=0, hidden_size=4), seed=0)
     assert agent.multiplier == 0.1
     agent.end_episode(0.2)
     assert agent.multiplier == pytest.approx(0.102)
@@ -58,7 +58,9 @@ def test_cost_target_by_hand(terminated: bool, through: bool) -> None:
 
     A constant Q_C between the two possible targets goes up for one and down for the other.
     """
-    config = AgentConfig(hidden_size=4, batch_size=1, bootstrap_through_terminal=through)
+    config = AgentConfig(
+        warmup_steps=0, hidden_size=4, batch_size=1, bootstrap_through_terminal=through
+    )
     agent = DDPGLagrangian(OBS, ACT, config, seed=0)
     blank = jax.tree.map(jnp.zeros_like, agent.state.cost_critic.network)
     constant = init_learner((*blank[:-1], Layer(blank[-1].weight, jnp.array([0.5]))), 1e-3)

@@ -107,7 +107,7 @@ def test_numpy_networks_equal_the_jax_ones() -> None:
 
 def test_one_update_moves_the_critic_down_its_gradient() -> None:
     """A linear critic q = w·(s, a) on one transition: Adam's first step is lr * sign(gradient)."""
-    agent = DDPG(OBS, ACT, AgentConfig(batch_size=1, hidden_size=4), seed=0)
+    agent = DDPG(OBS, ACT, AgentConfig(warmup_steps=0, batch_size=1, hidden_size=4), seed=0)
     zero = jnp.zeros
     hidden = (Layer(zero((5, 4)), jnp.ones(4)), Layer(zero((4, 4)), jnp.ones(4)))
     critic = (*hidden, Layer(zero((4, 1)), zero(1)))
@@ -127,6 +127,7 @@ def test_terminal_mask(kind: type[Agent], terminated: bool, through: bool) -> No
     So the constant goes down where nothing is bootstrapped, and up where something is.
     """
     config = AgentConfig(
+        warmup_steps=0,
         hidden_size=4,
         batch_size=1,
         bootstrap_through_terminal=through,
@@ -150,7 +151,7 @@ def test_terminal_mask(kind: type[Agent], terminated: bool, through: bool) -> No
 
 def test_actions_stay_within_the_bounds_of_a_float64_space() -> None:
     space = Box(-0.1, 0.1, (2,), np.float64)
-    agent = DDPG(OBS, space, AgentConfig(noise_sigma=50.0), seed=1)
+    agent = DDPG(OBS, space, AgentConfig(warmup_steps=0, noise_sigma=50.0), seed=1)
     actions = [agent.act(np.zeros(3, np.float32)) for _ in range(50)]
     assert float(np.float32(0.1)) > 0.1  # why this needs care
     assert all(space.contains(action) for action in actions)
@@ -160,7 +161,7 @@ def test_actions_stay_within_the_bounds_of_a_float64_space() -> None:
 
 def test_actions_are_within_the_bounds_of_the_space() -> None:
     space = Box(np.array([-3, 0], np.float32), np.array([1, 10], np.float32))
-    agent = DDPG(OBS, space, AgentConfig(noise_sigma=50.0), seed=1)
+    agent = DDPG(OBS, space, AgentConfig(warmup_steps=0, noise_sigma=50.0), seed=1)
     actions = np.array([agent.act(np.zeros(3, np.float32)) for _ in range(200)])
     assert actions.dtype == np.float32
     assert all(space.contains(action) for action in actions)
@@ -171,7 +172,7 @@ def test_actions_are_within_the_bounds_of_the_space() -> None:
 
 
 def test_a_policy_starts_near_the_middle() -> None:
-    agent = DDPG(OBS, ACT, AgentConfig(), seed=3)
+    agent = DDPG(OBS, ACT, AgentConfig(warmup_steps=0), seed=3)
     assert np.abs(agent.act(np.ones(3, np.float32), explore=False)).max() < 0.05
 
 
@@ -182,3 +183,37 @@ def test_unsupported_spaces_are_named() -> None:
         DDPG(OBS, Box(-np.inf, np.inf, (2,)), AgentConfig(), 0)
     with pytest.raises(SpaceMismatchError, match="observation"):
         DDPG(Discrete(3), ACT, AgentConfig(), 0)
+
+
+@pytest.mark.parametrize("kind", [DDPG, SAC, TD3, CSC])
+def test_the_warm_up_is_uniform_held_and_without_updates(kind: type[Agent]) -> None:
+    config = AgentConfig(hidden_size=8, batch_size=4, warmup_steps=400)
+    agent, obs = kind(Box(-1, 1, (3,)), Box(-2, 2, (1,)), config, 0), np.zeros(3, np.float32)
+    weights = agent.snapshot()[0]
+    actions = []
+    for _ in range(400):
+        actions.append(agent.act(obs)[0])
+        agent.observe(Transition(obs, np.array([0.0]), 0.0, 0.0, obs, False))
+        if len(actions) < 400:
+            agent.learn()
+    held = np.array(actions).reshape(80, 5)
+    assert (held == held[:, :1]).all()
+    assert len(np.unique(held)) == 80
+    # the mean of 80 uniform numbers in [-2, 2] has a deviation of 4 / sqrt(12 * 80) = 0.13
+    assert abs(held[:, 0].mean()) < 0.5
+    assert np.abs(held).max() > 1.8
+    np.testing.assert_equal(agent.snapshot()[0], weights)
+    agent.learn()  # the warm-up is over
+    with pytest.raises(AssertionError):
+        np.testing.assert_equal(agent.snapshot()[0], weights)
+
+
+def test_a_restored_agent_goes_on_with_its_warm_up() -> None:
+    config = AgentConfig(hidden_size=8, warmup_steps=50)
+    spaces, obs = (Box(-1, 1, (3,)), Box(-1, 1, (2,))), np.zeros(3, np.float32)
+    agent, other = DDPG(*spaces, config, 0), DDPG(*spaces, config, 1)
+    for _ in range(7):
+        agent.act(obs)
+    other.restore(*agent.snapshot())
+    for _ in range(50):
+        np.testing.assert_array_equal(agent.act(obs), other.act(obs))

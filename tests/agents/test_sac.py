@@ -36,7 +36,7 @@ def test_log_density_of_the_squashed_gaussian(mean: float, log_std: float) -> No
 
 
 def test_acting_draws_from_the_same_distribution() -> None:
-    agent = SAC(OBS, ACT, AgentConfig(hidden_size=8), seed=0)
+    agent = SAC(OBS, ACT, AgentConfig(warmup_steps=0, hidden_size=8), seed=0)
     agent.state = agent.state._replace(
         actor=agent.state.actor._replace(network=gaussian(0.5, np.log(0.3)))
     )
@@ -51,7 +51,10 @@ def test_acting_draws_from_the_same_distribution() -> None:
 def test_the_temperature_holds_the_entropy(log_std: float, rises: bool) -> None:
     """Entropy below -1 (a narrow policy) raises the temperature, above it lowers it."""
     config = AgentConfig(
-        hidden_size=8, batch_size=4, sac=SACConfig(0.2, temperature_learning_rate=0.01)
+        warmup_steps=0,
+        hidden_size=8,
+        batch_size=4,
+        sac=SACConfig(0.2, temperature_learning_rate=0.01),
     )
     agent = SAC(OBS, ACT, config, seed=0)
     last = Layer(jnp.zeros((8, 2)), jnp.array([0.0, log_std]))

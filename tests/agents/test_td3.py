@@ -17,7 +17,7 @@ CONSTANT = tuple((Layer(jnp.zeros((3, 1)), jnp.array([value])),) for value in (1
 
 
 def make() -> TD3:
-    agent = TD3(OBS, ACT, AgentConfig(hidden_size=8, batch_size=4), seed=0)
+    agent = TD3(OBS, ACT, AgentConfig(warmup_steps=0, hidden_size=8, batch_size=4), seed=0)
     rng = np.random.default_rng(0)
     for _ in range(8):
         step = Transition(rng.normal(size=2), rng.uniform(-1, 1, 1), 1.0, 0.0, np.zeros(2), False)
@@ -66,7 +66,7 @@ def test_actor_and_targets_change_at_every_second_update() -> None:
 
 
 def test_exploration_is_gaussian_around_the_policy() -> None:
-    config = AgentConfig(hidden_size=8, td3=TD3Config(exploration_noise=0.05))
+    config = AgentConfig(warmup_steps=0, hidden_size=8, td3=TD3Config(exploration_noise=0.05))
     agent = TD3(OBS, ACT, config, seed=0)
     obs = np.zeros(2, np.float32)
     actions = np.array([agent.act(obs) for _ in range(2000)])

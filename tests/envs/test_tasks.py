@@ -145,8 +145,10 @@ def test_hazards_cost_and_do_not_end_the_episode():
     assert sum(costs) > 0.2
 
 
-@pytest.mark.parametrize(("start", "inside"), [((0, 0, 0), True), ((1.6, 0, 0), False)])
-def test_circle_success_is_being_inside_when_time_is_up(start, inside):
+@pytest.mark.parametrize(
+    ("start", "inside"), [((0, 0, 0), True), ((1.8, 0, 0), True), ((1.86, 0, 0), False)]
+)
+def test_circle_success_is_being_at_most_a_length_outside_when_time_is_up(start, inside):
     env = advice.make("randomised-circle", cubes=0, max_episode_steps=5)
     env.reset(seed=0, options={"layout": {"car": start}})
     for step in range(5):

@@ -105,7 +105,9 @@ def test_a_shield_that_never_intervenes_changes_nothing() -> None:
     shield.fit()
 
     def learn(env: gym.Env[Any, Any]) -> tuple[list[Any], Any]:
-        agent = DDPG(env.observation_space, env.action_space, AgentConfig(hidden_size=16), 5)
+        agent = DDPG(
+            env.observation_space, env.action_space, AgentConfig(warmup_steps=0, hidden_size=16), 5
+        )
         trace: list[Any] = []
         for episode in range(40):
             obs, _ = env.reset(seed=5 if episode == 0 else None)

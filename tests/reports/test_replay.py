@@ -188,7 +188,7 @@ def test_the_critic_of_a_run(tmp_path: Path) -> None:
         method="ddpg",
         episodes=1,
         env=EnvConfig(max_episode_steps=5),
-        agent=AgentConfig(hidden_size=8, batch_size=4),
+        agent=AgentConfig(warmup_steps=0, hidden_size=8, batch_size=4),
     )
     folder = RunFolder.of(tmp_path, config)
     assert final_critic(folder) is None
@@ -322,7 +322,7 @@ def test_float64_actions_come_back_in_all_their_bits(tmp_path: Path) -> None:
         method="ddpg",
         episodes=2,
         env=EnvConfig(max_episode_steps=20),
-        agent=AgentConfig(hidden_size=8, batch_size=4),
+        agent=AgentConfig(warmup_steps=0, hidden_size=8, batch_size=4),
     )
     folder = RunFolder(tmp_path, trust_task=True)
     train(config, folder)

@@ -13,7 +13,9 @@ from advice.config import PRESETS, AgentConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
 from advice.runs.records import RunFolder
 
-SMALL_AGENT = AgentConfig(hidden_size=16, batch_size=16, replay_capacity=300, noise_dt=0.5)
+SMALL_AGENT = AgentConfig(
+    warmup_steps=0, hidden_size=16, batch_size=16, replay_capacity=300, noise_dt=0.5
+)
 SMALL_SHIELD = dataclasses.replace(
     PRESETS["paper"], construction_episodes=8, hidden_size=16, max_epochs=4
 )

@@ -20,6 +20,9 @@ from advice.agents.replay_buffer import ReplayBuffer, as_batch
 from advice.config import AgentConfig
 from advice.types import Array, SpaceMismatchError, Transition, as_float_vector
 
+WARMUP_HOLD = 5
+"""Steps for which each action of the warm-up is held; single random actions cancel out."""
+
 
 class OrnsteinUhlenbeck:
     """x <- x - theta * x * dt + sigma * sqrt(dt) * N(0, 1), one value per action dimension."""
@@ -81,17 +84,32 @@ class Agent(ABC):
             jitted_update, update=type(self).update_state, config=config, obs_size=obs_size
         )
         self._copies: dict[str, Any] = {}
+        self.steps = 0
+        """Actions taken while exploring."""
+        self.held: Array = np.zeros(self.action_size)
+        """The present action of the warm-up."""
 
     def start_episode(self) -> None:
         if self.config.noise_reset:
             self.noise.reset()
 
     def act(self, obs: Array, explore: bool = True) -> Array:
-        """The action for one observation, of the action space's type and within its bounds."""
-        action = self.greedy(obs)
-        if explore:
-            action = action + self.noise.step(self.rng)
-        return self.unscale(np.clip(action, -1, 1))
+        """The action for one observation, of the action space's type and within its bounds.
+
+        Exploring begins with ``warmup_steps`` uniform actions, each held for some steps.
+        """
+        if not explore:
+            return self.unscale(self.greedy(obs))
+        self.steps += 1
+        if self.steps > self.config.warmup_steps:
+            return self.unscale(np.clip(self.explore(obs), -1, 1))
+        if (self.steps - 1) % WARMUP_HOLD == 0:
+            self.held = self.rng.uniform(-1, 1, self.action_size)
+        return self.unscale(self.held)
+
+    def explore(self, obs: Array) -> Array:
+        """The policy's action with the method's exploration noise, shape (action size,)."""
+        return self.greedy(obs) + self.noise.step(self.rng)
 
     def rate_actions(self, obs: Array, actions: Array) -> Array:
         """The critic's value of each row of ``actions`` in state ``obs``, shape (n,)."""
@@ -106,8 +124,8 @@ class Agent(ABC):
         self.replay.add(step._replace(action=action, obs=obs, next_obs=next_obs))
 
     def learn(self) -> None:
-        """One round of gradient updates, as soon as the buffer holds a batch."""
-        if len(self.replay) < self.config.batch_size:
+        """One round of gradient updates, once the warm-up is over and the buffer holds a batch."""
+        if self.steps < self.config.warmup_steps or len(self.replay) < self.config.batch_size:
             return
         for _ in range(self.config.updates_per_step):
             rows = self.replay.sample(self.rng, self.config.batch_size)
@@ -127,6 +145,8 @@ class Agent(ABC):
         arrays = {jax.tree_util.keystr(path): np.array(leaf) for path, leaf in leaves}
         return arrays, {
             "noise": self.noise.value.tolist(),
+            "steps": self.steps,
+            "held": self.held.tolist(),
             "generator": self.rng.bit_generator.state,
         }
 
@@ -144,7 +164,10 @@ class Agent(ABC):
                 raise ValueError(f"{name}: expected {wanted}, found {array.shape}, {array.dtype}")
             fresh.append(jax.numpy.asarray(array))
         noise = as_float_vector(document["noise"], len(self.noise.value), "noise")
+        steps = int(document.get("steps", self.config.warmup_steps))  # absent in earlier versions
+        held = as_float_vector(document.get("held", self.held), self.action_size, "held")
         self.rng.bit_generator.state = document["generator"]
+        self.steps, self.held = steps, held
         self.state, self.noise.value = jax.tree_util.tree_unflatten(tree, fresh), noise
         self._copies = {}
 

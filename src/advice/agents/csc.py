@@ -5,6 +5,7 @@ Its shield is in shields/safety_critic.py. Differences from the paper: see docs/
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,9 @@ from advice.agents.ddpg_lagrangian import LagrangianAgent, lagrangian_loss
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig, CSCConfig, MultiplierConfig
 from advice.types import Array
+
+RECENT = 100
+"""Episodes whose failures the adaptive threshold counts."""
 
 
 class CSCState(NamedTuple):
@@ -55,11 +59,13 @@ def conservative_loss(
 
 
 def sample_policy_actions(key: Any, actor: nn.Network, obs: Any, size: int, csc: CSCConfig) -> Any:
-    """Per state, half of the policy with noise and half uniform, (n, 2m, ``size``)."""
+    """Per state, m of the policy with noise and, if wished, m uniform ones, (n, ..., ``size``)."""
     noise_key, uniform_key = jax.random.split(key)
     shape = (len(obs), csc.conservative_actions, size)
     noise = csc.draw_noise * jax.random.normal(noise_key, shape)
     near = jnp.clip(nn.actor_action(actor, obs)[:, None] + noise, -1, 1)
+    if not csc.uniform_actions:
+        return near
     return jnp.concatenate([near, jax.random.uniform(uniform_key, shape, minval=-1)], axis=1)
 
 
@@ -117,17 +123,31 @@ class CSC(LagrangianAgent):
     update_state = staticmethod(update_csc)
     _exploring = False
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.failures: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def threshold(self) -> float:
+        """The failure probability up to which an action may be executed (ε)."""
+        csc = self.config.csc
+        if csc.threshold_rule == "fixed":
+            return csc.threshold
+        rate = float(np.mean(self.failures)) if self.failures else 0.0
+        return max(0.0, (1 - csc.gamma) * (csc.failure_limit - rate))
+
     @property
     def multiplier_config(self) -> MultiplierConfig:
         return self.config.csc.multiplier
 
     def act(self, obs: Array, explore: bool = True) -> Array:
-        """One draw of :meth:`draw_actions`, or π(s) without exploring."""
-        self._exploring = explore
-        if not explore:
-            return self.unscale(self.greedy(obs))
+        self._exploring = explore  # draw_actions adds noise accordingly
+        return super().act(obs, explore)
+
+    def explore(self, obs: Array) -> Array:
+        """One draw of :meth:`draw_actions`."""
         self.noise.step(self.rng)  # once per step, not once per draw
-        return self.unscale(self.draw_actions(obs, 1)[0])
+        return self.draw_actions(obs, 1)[0]
 
     def draw_actions(self, obs: Array, count: int) -> Array:
         """clip(π(s) + OU + N(0, σ²)), shape (count, action size).
@@ -150,4 +170,13 @@ class CSC(LagrangianAgent):
 
     def end_episode(self, cost: float) -> None:
         """J_C is 1 for an episode that failed, 0 for one that did not."""
+        self.failures.append(float(cost > 0))
         super().end_episode(float(cost > 0))
+
+    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays, document = super().snapshot()
+        return arrays, {"failures": list(self.failures), **document}
+
+    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
+        super().restore(arrays, document)
+        self.failures = deque(document.get("failures", ()), maxlen=RECENT)

@@ -97,13 +97,10 @@ class SAC(Agent):
     init_state = staticmethod(init_sac)
     update_state = staticmethod(update_sac)
 
-    def act(self, obs: Array, explore: bool = True) -> Array:
-        """A draw from the policy, or tanh of its mean."""
-        if not explore:
-            return self.unscale(self.greedy(obs))
+    def explore(self, obs: Array) -> Array:
+        """A draw from the policy."""
         mean, log_std = self._gaussian(obs)
-        drawn = mean + np.exp(log_std) * self.rng.standard_normal(self.action_size)
-        return self.unscale(np.tanh(drawn))
+        return np.tanh(mean + np.exp(log_std) * self.rng.standard_normal(self.action_size))
 
     def greedy(self, obs: Array) -> Array:
         return np.tanh(self._gaussian(obs)[0])

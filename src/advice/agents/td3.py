@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from advice.agents import networks as nn
 from advice.agents.agent import Agent
@@ -114,12 +113,9 @@ class TD3(Agent):
     init_state = staticmethod(init_td3)
     update_state = staticmethod(update_td3)
 
-    def act(self, obs: Array, explore: bool = True) -> Array:
-        action = self.greedy(obs)
-        if explore:
-            spread = self.config.td3.exploration_noise
-            action = action + spread * self.rng.standard_normal(self.action_size)
-        return self.unscale(np.clip(action, -1, 1))
+    def explore(self, obs: Array) -> Array:
+        spread = self.config.td3.exploration_noise
+        return self.greedy(obs) + spread * self.rng.standard_normal(self.action_size)
 
     def rating_critics(self) -> tuple[nn.Network, ...]:
         return self.weights("critics")

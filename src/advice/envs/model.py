@@ -46,6 +46,8 @@ _CHASSIS = (
     ("front_bumper", (0.0, -0.165, 0.0), (0.05, 0.01, 0.05), DARK),
     ("front_connector", (0.0, -0.13, 0.04), (0.05, 0.03, 0.01), DARK),
 )
+CAR_LENGTH = 0.335
+"""From the back bumper's end to the front bumper's, m."""
 
 
 def build_model(task: TaskSpec) -> Any:

@@ -10,7 +10,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from advice.envs.model import COLOURS, PHYSICS_STEPS, RIDE_HEIGHT, build_model
+from advice.envs.model import CAR_LENGTH, COLOURS, PHYSICS_STEPS, RIDE_HEIGHT, build_model
 from advice.envs.placement import Spot, as_places, place
 from advice.envs.rendering import Renderer, open_window
 from advice.envs.sensors import lidars
@@ -285,7 +285,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
     def _ring(self, kind: str) -> tuple[float, float] | None:
         if kind != "cubes" or not self.task.cube_band:
             return None
-        return self.task.circle_radius - self.task.cube_band, self.task.circle_radius
+        radius, half = self.task.circle_radius, self.task.cube_band / 2
+        return radius - half, radius + half
 
     def _apply_layout(self) -> None:
         """Move the bodies to their positions; nothing is compiled again."""
@@ -357,7 +358,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         if self.task.target == "button":
             return bool(touched & _RIGHT_BUTTON)
         if self._circle:
-            return time_is_up and self._target_distance() <= self.task.circle_radius
+            return time_is_up and self._target_distance() <= self.task.circle_radius + CAR_LENGTH
         return self._target_distance() <= self.task.goal_radius
 
     def _rings(self) -> list[tuple[Array, tuple[float, ...]]]:

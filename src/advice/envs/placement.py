@@ -31,8 +31,8 @@ class PlacementError(AdviceError):
 def place(spots: Sequence[Spot], arena: float, rng: np.random.Generator) -> Array:
     """Positions (n, 2) for ``spots`` in the square from -arena to +arena, by rejection.
 
-    Random discs are inside the square; of a ring spot only the centre is. No random
-    disc overlaps another, random or fixed; fixed positions are not checked.
+    Random discs are inside the square; the centre of a ring spot is in its ring. No random disc
+    overlaps another, random or fixed; fixed positions are not checked.
     """
     if any(_impossible(spot, arena) for spot in spots if spot.fixed is None):
         raise _does_not_fit(spots, arena)
@@ -47,7 +47,7 @@ def _impossible(spot: Spot, arena: float) -> bool:
     if spot.ring is None:
         return spot.keepout > arena
     inner, outer = spot.ring
-    return inner > outer or inner > arena * math.sqrt(2.0)
+    return inner > outer
 
 
 def _attempt(
@@ -71,8 +71,7 @@ def _free_place(
 ) -> tuple[float, float] | None:
     """The first of some random positions that overlaps nothing in ``taken``."""
     for x, y in _candidates(spot, arena, rng).tolist():
-        inside = abs(x) <= arena and abs(y) <= arena
-        if inside and all(
+        if all(
             math.hypot(x - other_x, y - other_y) >= spot.keepout + keepout
             for other_x, other_y, keepout in taken
         ):

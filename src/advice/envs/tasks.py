@@ -36,7 +36,7 @@ class TaskSpec:
     cube_rows: float = 0.0
     """Distance between the rows of those columns."""
     cube_band: float = 0.0
-    """If above 0, random cubes are at most this far inside the circle's circumference."""
+    """If above 0, random cubes are on the circle's circumference, give or take half of this."""
     goal_radius: float = 0.3
     """The goal is reached when the car's centre is this near."""
     circle_radius: float = 1.5
@@ -130,7 +130,7 @@ TASKS: dict[str, TaskSpec] = {
             "drive fast along a circle with three cubes on the way",
             "circle",
             cubes=3,
-            cube_band=0.3,
+            cube_band=0.1,
             max_episode_steps=500,
         ),
         _row(

@@ -41,7 +41,7 @@ from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, Set
 
 STATE_FILE = "state.safetensors"
 """A checkpoint's state, in the folder ``checkpoint``."""
-TRAINING_VERSION = 1
+TRAINING_VERSION = 2
 """Raised with every change that alters what a training gives; tests/test_golden_runs.py checks it.
 Runs of different commits with the same number may be compared."""
 

@@ -59,11 +59,11 @@ class Decisions:
         held: Any = None,
         details: bool = False,
     ) -> Verdict:
-        """Endorse the proposal unchanged, or replace it by the best safe candidate.
+        """Endorse the proposal unchanged, or replace it by the best safe and calm candidate.
 
-        Best is what ``rate_actions(obs, actions)`` rates highest, or else the nearest to the
-        proposal. A ``held`` action (an earlier replacement) is executed instead of either while it
-        is safe. ``details`` adds the proposal's neighbours and their distances.
+        Calm is what has less risk than most safe steps. Best is what ``rate_actions(obs, actions)``
+        rates highest, or else the nearest to the proposal. A ``held`` action (an earlier
+        replacement) is executed instead of either while it is safe and calm. ``details`` adds the proposal's neighbours and their distances.
         """
         model = self._fitted()
         if held is not None:
@@ -71,7 +71,7 @@ class Decisions:
             latent = model.encoder.encode(feature)
             votes = int(np.count_nonzero(model.safe[model.neighbours.set_of_one(latent)]))
             counted = self._checks.judge(feature, latent, votes)[0] if self._checks else votes
-            if counted >= self.required_votes:
+            if counted >= self.required_votes and model.is_calm(latent):
                 return Verdict(held, intervened=True, safe_neighbours=votes, held=True)
         feature = self.space.features(obs, action)
         latent = model.encoder.encode(feature)
@@ -135,7 +135,7 @@ class Decisions:
         latent: Floats,
         rate_actions: RateActions | None,
     ) -> Verdict:
-        """The best safe candidate; if there is none, what the fallback says.
+        """The best calm candidate of the safe ones; if none is safe, what the fallback says.
 
         The least risky action may be the proposal itself, which is then no intervention.
         """
@@ -154,6 +154,7 @@ class Decisions:
         )
         best = -1  # the proposal
         if len(safe) and not at_once:
+            safe = model.calm_rows(safe, considered.latents)
             ratings = self._rate(obs, considered.actions[safe], feature, rate_actions)
             best = int(safe[np.argmax(ratings)])
         else:

@@ -26,8 +26,11 @@ MOST_POINTS = 6000
 """Steps that vote after a look-ahead fit, half of them unsafe."""
 NEAR_DANGER = 0.05
 """A state counts as near danger from this danger on."""
-MISSED = 0.01
+MISSED = 0.03
 """Share of the steps that led to violations whose risk may lie below the threshold."""
+OBSERVATION_WEIGHT = 0.1
+"""Size of the plain observations beside their curves: enough where the sign of a dimension decides
+which action is safe, too little for many dimensions to be learnt by heart."""
 DANGER_EDGES = (0.0, NEAR_DANGER, 0.3, 0.7, 1.0)
 """Bins of nearness to danger."""
 MOST_ROWS = 2000
@@ -51,7 +54,7 @@ class Evidence(NamedTuple):
     @property
     def tells_actions_apart(self) -> bool:
         """Good enough to guard."""
-        return self.caught >= 0.7 and self.passed >= 0.2 and self.action_matters >= 0.2
+        return self.caught >= 0.6 and self.passed >= 0.2 and self.action_matters >= 0.2
 
 
 class DangerBin(NamedTuple):
@@ -190,7 +193,9 @@ def _fit_look_ahead(
     warp = fit_warp(raw[fitted, :split], (until <= near)[fitted], rng)
     offset, scale = _scaling(space, raw)
     curves = np.clip(warp(raw[:, :split]), -LIMIT, LIMIT)
-    parts = [scaled(raw, offset, scale), curves]
+    weight = np.ones(space.size)
+    weight[:split] = OBSERVATION_WEIGHT if len(warp.columns) else 1.0
+    parts = [weight * scaled(raw, offset, scale), curves]
     inputs = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
     states = np.delete(inputs, np.s_[split : space.size], axis=1)
     danger = lookahead.fit_danger(states, steps, fitted, near, config.fit_steps, rng)
@@ -204,7 +209,8 @@ def _fit_look_ahead(
     pools = (usable & (value > 0.5), usable & (value <= 0.5) & close)
     rows = tuple(np.flatnonzero(pool) if pool.any() else some for pool in pools)
     fit = lookahead.fit_encoder(inputs, value, (*rows, some), config, rng)
-    encoder = Encoder(EncoderWeights(offset, scale, *fit[:4]), split, warp)
+    w1 = fit.w1 * np.append(weight, np.ones(len(fit.w1) - space.size))[:, None]
+    encoder = Encoder(EncoderWeights(offset, scale, w1, fit.b1, fit.w2, fit.b2), split, warp)
 
     latent = encoder.encode(raw)
     risk = latent @ fit.risk + fit.risk_bias

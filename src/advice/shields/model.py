@@ -18,6 +18,11 @@ from advice.types import Array
 _BLOCK = 256  # candidates that are encoded together
 
 
+CALM = 0.8
+"""A replacement should have no more risk than this share of the safe points. The best of many
+candidates is often one that was wrongly taken for safe; a calm one seldom is."""
+
+
 class Considered(NamedTuple):
     """The alternatives to a proposal and their votes."""
 
@@ -55,10 +60,15 @@ class FittedModel:
         config: ShieldConfig,
         risk: Floats | None = None,
         fitted_only: bool = False,
+        calm: float | None = None,
     ) -> None:
         self.encoder, self.points, self.risk, self.safe = encoder, points, risk, points.safe
         grid = config.candidates_per_dimension, config.candidate_budget
         check_size(action_space, *grid, hidden=len(encoder.weights.b1))
+        if risk is not None and calm is None:
+            risks = points.latent[points.safe] @ risk
+            calm = float(np.quantile(risks, CALM)) if len(risks) else 0.0
+        self.calm = calm
         latent = points.latent
         if fitted_only:
             latent, self.safe = latent[~points.held_out], points.safe[~points.held_out]
@@ -81,7 +91,9 @@ class FittedModel:
         fitted = ~self.points.held_out
         if fitted.all() or not fitted.any():
             return self
-        return FittedModel(self.encoder, self.points, self._space, config, self.risk, True)
+        return FittedModel(
+            self.encoder, self.points, self._space, config, self.risk, True, self.calm
+        )
 
     def snapshot(self) -> dict[str, Array]:
         """Everything as named arrays."""
@@ -95,7 +107,9 @@ class FittedModel:
             for part, fields in parts.items()
             for name, array in fields._asdict().items()
         }
-        return arrays if self.risk is None else arrays | {"risk": self.risk}
+        if self.risk is None:
+            return arrays
+        return arrays | {"risk": self.risk, "calm": np.array([self.calm])}
 
     @classmethod
     def restored(
@@ -116,13 +130,17 @@ class FittedModel:
             and all(x.shape == (count,) for x in points[1:])
             and bool(np.isfinite(points.latent).all())
         )
-        risk = arrays.get("risk")
+        risk, calm = arrays.get("risk"), arrays.get("calm")
+        if calm is not None:
+            valid &= (calm.shape, calm.dtype) == ((1,), np.float64)
+            valid &= bool(np.isfinite(calm).all())
         if risk is not None:
             valid &= (risk.shape, risk.dtype) == ((latent,), np.float64)
             valid &= bool(np.isfinite(risk).all())
         if not valid:
             raise ValueError("the encoder or the points do not fit the spaces")
-        return cls(encoder, points, space.action, config, risk)
+        limit = None if calm is None else float(calm[0])
+        return cls(encoder, points, space.action, config, risk, calm=limit)
 
     def votes(self, latents: Floats) -> NDArray[np.int64]:
         """(M,) safe neighbours of (M, latent) points."""
@@ -143,6 +161,18 @@ class FittedModel:
         """(C,) scaled distances of (C, ...) actions to the proposal in ``feature``."""
         steps = (self.flat(actions) - feature[self.encoder.split :]) / self._scale
         return np.sqrt(np.square(steps).sum(1))
+
+    def calm_rows(self, rows: NDArray[np.int64], latents: Floats) -> NDArray[np.int64]:
+        """Those of ``rows`` that are calm, or else the one of least risk."""
+        if self.risk is None:
+            return rows
+        risks = latents[rows] @ self.risk
+        calm = risks <= self.calm
+        return rows[calm] if calm.any() else rows[[np.argmin(risks)]]
+
+    def is_calm(self, latent: Floats) -> bool:
+        """Whether an action has less risk than most safe ones; always, if there is no risk."""
+        return self.risk is None or bool(latent @ self.risk <= self.calm)
 
     def least_risky(self, latents: Floats, votes: NDArray[np.int64]) -> int:
         """The row of least risk; without a risk, of most safe neighbours, then farthest from the

@@ -35,13 +35,13 @@ class SafetyCriticShield:
 
         The proposal is the first of them. ``rate_actions`` is not used.
         """
-        agent, csc = self._agent, self._agent.config.csc
+        agent, csc, threshold = self._agent, self._agent.config.csc, self._agent.threshold
         draws = agent.scale(action)[None]
-        if agent.failure_probabilities(obs, draws)[0] <= csc.threshold:
+        if agent.failure_probabilities(obs, draws)[0] <= threshold:
             return Verdict(action)
         draws = np.concatenate([draws, agent.draw_actions(obs, csc.draws - 1)])
         danger = agent.failure_probabilities(obs, draws)
-        allowed = danger <= csc.threshold
+        allowed = danger <= threshold
         best = np.argmax(allowed) if allowed.any() else np.argmin(danger)
         return Verdict(
             agent.unscale(draws[best]) if best else action,

@@ -165,10 +165,10 @@ class Shield(Decisions):
         """Fit when :attr:`wants_fit`; False if it stays unarmed.
 
         A trial before ``construction_episodes`` arms the shield only if held-out episodes say that
-        it tells actions apart; else the next trial comes after half as many violations more.
+        it tells actions apart; else the next trial comes after a quarter more violations.
         """
         trial = not self.armed and self._memory.episode < self.config.construction_episodes
-        self._next_trial = max(self._next_trial, self._memory.violations * 3 // 2)
+        self._next_trial = max(self._next_trial, self._memory.violations * 5 // 4)
         model, summary, self._rng = self._fit(progress)
         if trial and not summary.evidence.tells_actions_apart:
             return False
