@@ -12,6 +12,8 @@ from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, is_safe, record_ran
 
 from advice import Outcome, Shield, ShieldConfig
 from advice.shields.base import NoShield, PostShield
+from advice.shields.encoder import Encoder, EncoderWeights
+from advice.shields.model import FittedModel, Points
 from advice.types import NotFittedError, OneClassError, SpaceMismatchError
 
 OBS = np.array([0.5, 0, 0, 0], np.float32)
@@ -379,3 +381,39 @@ def test_no_shield_endorses_everything():
 def test_invalid_settings_raise(settings, message):
     with pytest.raises(ValueError, match=message):
         ShieldConfig(**settings)
+
+
+def test_a_replacement_is_calm_or_the_least_risky_safe_candidate():
+    """Latent = (action, 0), risk = the action: below 0.5 all points are safe."""
+    weights = EncoderWeights(
+        np.zeros(2),
+        np.ones(2),
+        np.array([[0.0, 0.0], [1.0, -1.0]]),
+        np.zeros(2),
+        np.eye(2),
+        np.zeros(2),
+    )
+    shield = Shield(Box(-1, 1, (1,), np.float32), Box(-1, 1, (1,), np.float32))
+    encoder = Encoder(weights, 1)
+    actions = np.linspace(-1, 1, 201)
+    latent = encoder.encode(np.column_stack([np.zeros(201), actions]))
+    safe = actions < 0.5
+    points = Points(latent, safe, np.zeros(201, bool), np.arange(201))
+    risk = np.array([1.0, -1.0])
+    model = FittedModel(encoder, points, shield.action_space, shield.config, risk)
+    shield._model = model
+    # the safe actions are spread evenly from -1 to 0.49: 80 % of them are below 0.192
+    assert (actions[safe] <= 0.192).mean() == pytest.approx(0.8, abs=0.01)
+
+    def best(obs, candidates):  # the critic wants the largest
+        return candidates[:, 0]
+
+    verdict = shield.guard(np.zeros(1), np.ones(1), best)
+    assert verdict.intervened
+    assert verdict.action[0] == pytest.approx(0.0, abs=1e-6)  # of -1, -0.8, ..., 0.2, 0.4
+    # a held action goes on while it is calm
+    assert shield.guard(np.zeros(1), np.ones(1), best, held=np.array([0.1])).held
+    assert not shield.guard(np.zeros(1), np.ones(1), best, held=np.array([0.3])).held
+    # none is calm: the least risky of the safe ones
+    model.calm = -9.0
+    assert shield.guard(np.zeros(1), np.ones(1), best).action[0] == -1

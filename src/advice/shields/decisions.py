@@ -63,7 +63,8 @@ class Decisions:
 
         Calm is what has less risk than most safe steps. Best is what ``rate_actions(obs, actions)``
         rates highest, or else the nearest to the proposal. A ``held`` action (an earlier
-        replacement) is executed instead of either while it is safe and calm. ``details`` adds the proposal's neighbours and their distances.
+        replacement) is executed instead of either while it is safe and calm. ``details`` adds the
+        proposal's neighbours and their distances.
         """
         model = self._fitted()
         if held is not None:
