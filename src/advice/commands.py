@@ -321,8 +321,8 @@ def bench(
 def demo(
     out: Path = Path("demo"),
     task: str = "randomised-goal",
-    seed: int = 0,
-    episodes: int = 320,
+    seed: int = 100,
+    episodes: int = 300,
     construction_episodes: int = 200,
 ) -> int:
     """Train plain DDPG and ADVICE from the same starts: a table, a figure, a video and a report.

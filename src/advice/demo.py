@@ -168,14 +168,21 @@ def draw(pair: Pair, path: Path) -> None:
     counted = {"violation": "violations", "success": "goals reached"}
     with canvas(1, 2, (10, 3.8)) as (figure, axes):
         for axis, (what, title) in zip(axes, counted.items(), strict=True):
-            for method, part in zip(("ddpg", "advice"), pair.after, strict=True):
-                total = [0, *np.cumsum([getattr(record, what) for record in part])]
+            curves = {
+                method: [0, *np.cumsum([getattr(record, what) for record in part])]
+                for method, part in zip(("ddpg", "advice"), pair.after, strict=True)
+            }
+            height = max(1, *(curve[-1] for curve in curves.values()))
+            apart = curves["advice"][-1] - curves["ddpg"][-1]
+            for method, curve in curves.items():
                 colour, dash, width = METHOD_LOOKS[method]
-                axis.plot(total, color=colour, ls=dash, lw=width, label=method_label(method))
-                label = f" {method_label(method)} {total[-1]}"
-                axis.annotate(label, (len(total) - 1, total[-1]), color=colour, va="center")
+                axis.plot(curve, color=colour, ls=dash, lw=width)
+                up = method == ("advice" if apart >= 0 else "ddpg")
+                align = "center" if abs(apart) > 0.08 * height else "bottom" if up else "top"
+                label = f" {method_label(method)} {curve[-1]}"
+                axis.annotate(label, (len(curve) - 1, curve[-1]), color=colour, va=align)
             axis.set(title=f"{title} since the shield was armed", xlabel="episodes since then")
-            axis.set_ylim(bottom=0)
+            axis.set_ylim(0, 1.08 * height)
             axis.margins(x=0)
         figure.savefig(path, dpi=130, facecolor="white")
 
@@ -208,7 +215,7 @@ def side_by_side(folders: Sequence[RunFolder], episodes: Sequence[int]) -> list[
         ]
         length = max(map(len, halves)) + _LAST
         padded = [half + [half[-1]] * (length - len(half)) for half in halves]
-        gap = np.full((len(padded[0][0]), 8, 3), _GROUND, np.uint8)
+        gap = np.full((len(padded[0][0]), 16, 3), _GROUND, np.uint8)
         frames += [np.hstack((left, gap, right)) for left, right in zip(*padded, strict=True)]
     return frames
 

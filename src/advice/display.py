@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from advice.config import TrainConfig
@@ -181,6 +181,7 @@ class PairDisplay:
             for cell in cells
         ]
         self._last = self._last_line = time.monotonic()
+        self._printed: dict[TaskID, int] = {}
 
     def __enter__(self) -> PairDisplay:
         self._progress.start()
@@ -202,11 +203,13 @@ class PairDisplay:
             records = cell.folder.read_episodes() if cell.folder.episodes_file.exists() else []
             status = pair_status(records)
             self._progress.update(task, completed=len(records), status=status)
-            if plain:
-                self._last_line = now
+            if plain and self._printed.get(task) != len(records):  # a finished run is said once
+                self._printed[task] = len(records)
                 name = cell.config.method.upper()
                 line = f"{name} episode {len(records)}/{cell.config.episodes}: {status}"
                 self._console.print(line, soft_wrap=True, markup=False)
+        if plain:
+            self._last_line = now
 
 
 def pair_status(records: Sequence[EpisodeRecord]) -> str:
