@@ -39,7 +39,7 @@ def test_the_notebook(tmp_path: Path, monkeypatch: Any) -> None:
     path = ROOT / "examples" / "quickstart.ipynb"
     committed = json.loads(path.read_text())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("QUICKSTART_STEPS", "8000")
+    monkeypatch.setenv("QUICKSTART_STEPS", "5000")
     made = run_notebook(path)
     printed = "".join(
         "".join(output.get("text", []))
