@@ -1,6 +1,6 @@
 """Training has not changed: each method still gives the recorded episodes, weights and decisions.
 
-After a change that is meant to alter training, raise TRAINING_VERSION in runs/records.py, record
+After a change that is meant to alter training, raise TRAINING_VERSION in runs/provenance.py, record
 anew with ``python tests/test_golden_runs.py`` and say in the commit why. A report compares runs of
 different commits if this number is the same.
 """
@@ -24,7 +24,7 @@ import pytest
 from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
 from advice.runs.loop import Listener, train
-from advice.runs.records import TRAINING_VERSION
+from advice.runs.provenance import TRAINING_VERSION
 
 RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
 AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5, warmup_steps=0)

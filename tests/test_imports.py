@@ -25,6 +25,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 RECORDS_ONLY = (
     "runs.records",
     "runs.episodes",
+    "runs.provenance",
     "runs.studies",
     "shields.cautiousness",
     "shields.bounds",

@@ -13,14 +13,14 @@ Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class Hostile(Corridor):
-    """Strikes at its 40th step, in the middle of an episode."""
+    """Strikes at its 130th step; an episode has 60 at most."""
 
     def __init__(self) -> None:
         self._total = 0
 
     def step(self, action: Any) -> Step:
         self._total += 1
-        if self._total == 40:
+        if self._total == 130:
             self.strike()
         return super().step(action)
 

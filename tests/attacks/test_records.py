@@ -75,7 +75,7 @@ def test_a_run_goes_on_after_its_environment_broke(seconds: float, tmp_path: Pat
     with pytest.raises(RunError, match=r"ZeroDivisionError.*from its last checkpoint, after"):
         train(config, tmp_path / "broken", checkpoint_seconds=seconds)
     assert train(config, tmp_path / "broken").finished
-    train(small(episodes=12), tmp_path / "whole")
+    train(config, tmp_path / "whole")
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 

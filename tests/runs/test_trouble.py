@@ -20,7 +20,8 @@ from advice.files import write_json
 from advice.runs.checkpoints import Counters
 from advice.runs.evaluate import check_video_name, evaluate
 from advice.runs.loop import DivergedError, Listener, RunError, train
-from advice.runs.records import RunFolder, provenance, read_actions
+from advice.runs.provenance import provenance
+from advice.runs.records import RunFolder, read_actions
 from advice.shields.base import PostShield
 from advice.shields.shield import Shield
 from advice.types import AdviceError, BrokenFileError, EpisodeRecord, SettingError
@@ -170,9 +171,9 @@ def test_the_commit_is_of_our_repository_only(
     git("add", "mine.py")
     git("commit", "-qm", "mine")
     (tmp_path / "records.py").write_text("")
-    monkeypatch.setattr("advice.runs.records.__file__", str(tmp_path / "mine.py"))
+    monkeypatch.setattr("advice.runs.provenance.__file__", str(tmp_path / "mine.py"))
     assert len(provenance()["commit"].rstrip("+")) == 40
-    monkeypatch.setattr("advice.runs.records.__file__", str(tmp_path / "records.py"))
+    monkeypatch.setattr("advice.runs.provenance.__file__", str(tmp_path / "records.py"))
     assert provenance()["commit"] is None
 
 

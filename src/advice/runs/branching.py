@@ -26,7 +26,8 @@ from advice.runs.checkpoints import Counters, read_part
 from advice.runs.grid import Cell
 from advice.runs.loop import ActiveRun, Listener, Result, train
 from advice.runs.methods import find_method
-from advice.runs.records import RunFolder, provenance, read_steps
+from advice.runs.provenance import provenance
+from advice.runs.records import RunFolder, read_steps
 from advice.types import AdviceError, Array, EpisodeRecord, Transition
 
 _KIND, _VERSION = "beginning", 1

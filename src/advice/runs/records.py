@@ -15,14 +15,10 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,13 +33,11 @@ from advice.runs.episodes import (
     is_finished,
     parse_episodes,
 )
+from advice.runs.provenance import is_provenance, provenance
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
 STATE_FILE = "state.safetensors"
 """A checkpoint's state, in the folder ``checkpoint``."""
-TRAINING_VERSION = 2
-"""Raised with every change that alters what a training gives; tests/test_golden_runs.py checks it.
-Runs of different commits with the same number may be compared."""
 
 
 def file_name(name: str) -> str:
@@ -210,7 +204,7 @@ class RunFolder:
             raise BrokenFileError(
                 f"{self.config_file}: expected a run's settings as JSON"
             ) from None
-        if not _is_provenance(document["provenance"]):
+        if not is_provenance(document["provenance"]):
             raise BrokenFileError(
                 f"{self.config_file}: expected a provenance with the versions and the commit"
             )
@@ -347,65 +341,6 @@ def _digest(path: Path) -> str:
 def _columns(actions: Any) -> tuple[np.dtype[Any], int]:
     """Type and count of the numbers in an action of this space."""
     return actions.dtype.newbyteorder("<"), int(np.prod(actions.shape))
-
-
-def provenance() -> dict[str, Any]:
-    """Versions, commit, machine and command: what one needs to repeat a run."""
-    packages = ("advice-rl", "numpy", "scipy", "jax", "jaxlib", "optax", "mujoco", "gymnasium")
-    affinity = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return {
-        "versions": {"python": platform.python_version()}
-        | {name: _version(name) for name in packages},
-        "training": TRAINING_VERSION,
-        "commit": _commit(),
-        "platform": platform.platform(),
-        "cores": affinity,
-        "threads": {
-            name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "XLA_FLAGS", "NPROC")
-        },
-        "command": sys.argv[1:],
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    """The commit of this source tree, with a + if it was changed since; None if installed.
-
-    An installed package may lie below another repository, which does not track this file.
-    """
-    here = Path(__file__).parent
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)
-        return git("rev-parse", "HEAD") + (
-            "+" if git("status", "--porcelain", "--", str(here)) else ""
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _is_provenance(made: Any) -> bool:
-    """True if readers find what they look for: versions by name, a commit, how it was resumed."""
-    if not isinstance(made, dict) or not isinstance(made.get("versions", {}), dict):
-        return False
-    words = [made.get("commit"), *made.get("versions", {}).values()]
-    resumed = made.get("resumed", [])
-    return (
-        all(x is None or (isinstance(x, str) and len(x) <= 200) for x in words)
-        and isinstance(resumed, list)
-        and all(isinstance(x, dict) and "resumed" not in x and _is_provenance(x) for x in resumed)
-    )
 
 
 def _comparable(config: TrainConfig) -> dict[str, Any]:
