@@ -1,5 +1,5 @@
 # Every target prepares what it needs by itself; only Python (3.11 or newer), pip and make are assumed.
-#   make demo                        DDPG beside ADVICE: table, figure, video, report; within 3 minutes on 2 cores
+#   make demo                        DDPG beside ADVICE: table, figure, video, report; in minutes
 #   make test                        lint, types and tests
 #   make parity                      our tasks beside the published Safety Gymnasium (needs a python3.10)
 #   make test PYTHON=python3.13      the same on another Python (in a virtual environment of its own)
