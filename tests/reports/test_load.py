@@ -186,6 +186,20 @@ def test_a_run_without_a_name_belongs_to_the_study_of_its_folder(tmp_path: Path)
     assert (list(alone.methods), alone.variants, alone.reference) == (["advice"], {}, "K = 5")
 
 
+def test_transfer_compares_plain_and_pre_trained_methods(tmp_path: Path) -> None:
+    base = dataclasses.replace(BASE, task="semi-random-goal")
+    for method in ("ddpg", "advice"):
+        write_run(tmp_path / "core", dataclasses.replace(base, method=method))
+        source = "elsewhere" if method == "advice" else None
+        moved = dataclasses.replace(base, method=method, episodes=60, shield_from=source)
+        write_run(tmp_path / "transfer", moved)
+    found = load([tmp_path])
+    assert found.left_out == []
+    (task,) = found.tasks
+    variants = task.variants["transfer"]
+    assert [(v.method, v.label) for v in variants] == [("ddpg", "plain"), ("advice", "pre-trained")]
+
+
 def test_a_study_of_any_other_name_has_a_section_of_its_own(tmp_path: Path) -> None:
     write_grid(tmp_path / "core", methods=("ddpg", "advice"))
     odd = dataclasses.replace(BASE, study="small steps", agent=AgentConfig(gamma=0.9))

@@ -22,7 +22,7 @@ from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_LOOKS, method_label, method_order
 from advice.runs.episodes import COLUMNS, is_finished
 from advice.runs.records import RunFolder, file_name
-from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, study_name
+from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, WITH_SHIELD, study_name
 from advice.types import AdviceError, BrokenFileError
 
 
@@ -271,6 +271,8 @@ def _lender(config: TrainConfig) -> str:
 def _uses(method: str, name: str) -> bool:
     """True if a setting has an effect on a method: an agent's own settings only on that agent."""
     agent, shield = method.split("+")[0], method.split("+")[-1]
+    if name == "shield_from":
+        return shield in WITH_SHIELD
     if name.startswith("shield."):
         return shield == "advice" or (
             shield == "tabular" and name.removeprefix("shield.") in _TABULAR
