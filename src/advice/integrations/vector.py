@@ -16,7 +16,7 @@ from advice.integrations.wrapper import HasSession
 from advice.shields.session import SessionOptions, ShieldSession
 
 
-class ShieldedVectorEnv(HasSession, VectorWrapper[Any, Any, Any, Any, Any]):
+class ShieldedVectorEnv(HasSession, VectorWrapper):
     """:class:`advice.ShieldedEnv` for SyncVectorEnv and AsyncVectorEnv: all share one shield.
 
     ``options`` are the fields of :class:`advice.shields.session.SessionOptions`. It works with

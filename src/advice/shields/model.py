@@ -164,7 +164,7 @@ class FittedModel:
 
     def calm_rows(self, rows: NDArray[np.int64], latents: Floats) -> NDArray[np.int64]:
         """Those of ``rows`` that are calm, or else the one of least risk."""
-        if self.risk is None:
+        if self.risk is None or self.calm is None:
             return rows
         risks = latents[rows] @ self.risk
         calm = risks <= self.calm
@@ -172,7 +172,9 @@ class FittedModel:
 
     def is_calm(self, latent: Floats) -> bool:
         """Whether an action has less risk than most safe ones; always, if there is no risk."""
-        return self.risk is None or bool(latent @ self.risk <= self.calm)
+        if self.risk is None or self.calm is None:
+            return True
+        return bool(latent @ self.risk <= self.calm)
 
     def least_risky(self, latents: Floats, votes: NDArray[np.int64]) -> int:
         """The row of least risk; without a risk, of most safe neighbours, then farthest from the
