@@ -30,13 +30,13 @@ import advice
 from advice.shields.memory import StepMemory
 
 MEMORY = """
-import resource, sys
+import re, sys
 import numpy as np
 from advice.shields.shield import Shield
 shield = Shield.load(sys.argv[1])
 obs = np.zeros(shield.observation_space.shape, shield.observation_space.dtype)
 shield.guard(obs, np.zeros(shield.action_space.shape, shield.action_space.dtype))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
 """
 
 

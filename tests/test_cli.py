@@ -313,6 +313,18 @@ def test_inspect_prints_the_audit_of_a_fitted_shield(
         code, out, _ = run(capsys, "inspect", str(path))
         assert code == 0
         assert "audit" in out.lower()
+        assert "# Shield card: randomised-goal" in out
+
+
+def test_eval_certifies_the_shield(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = grid / "randomised-goal" / "advice" / "seed-0"
+    words = ("eval", str(folder), "--episodes", "2", "--certify")
+    code, out, err = run(capsys, *words)
+    assert (code, "certified: " in out) == (0, True), err
+    assert "of 2 episodes, frozen agent and shield)" in (folder / "card.md").read_text()
+    code, _, err = run(capsys, *words, "--no-shield")
+    assert code == 2
+    assert "expected episodes with a fitted ADVICE shield" in err
 
 
 def test_report_of_a_grid(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

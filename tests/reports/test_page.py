@@ -24,6 +24,7 @@ from advice.reports.summaries import (
     after,
     aggregate_table,
     comparison_table,
+    drift_table,
     k_table,
     study_table,
     summary_table,
@@ -31,6 +32,7 @@ from advice.reports.summaries import (
 )
 from advice.reports.tables import Table, as_latex, shown, write_table
 from advice.runs.records import COLUMNS
+from advice.runs.studies import SHIFTS
 from advice.shields.bounds import running_bounds
 
 
@@ -284,6 +286,31 @@ def test_a_study_keeps_the_order_of_the_methods(tmp_path: Path) -> None:
     usual = [row["runs"] for row in table.rows[:6]]
     names = ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE")
     assert usual == [f"{name}, as compared above" for name in names]
+
+
+def test_the_drift_table_says_whether_the_alarm_is_given(tmp_path: Path) -> None:
+    write_grid(tmp_path / "core", seeds=[0], methods=("advice",))
+    for name in ("no shift", "slippery floor"):
+        study = f"shift-{name.replace(' ', '-')}-frozen"
+        changes = {"study": study, "shield_from": "x", "env": EnvConfig(options=SHIFTS[name])}
+        write_grid(tmp_path / study, methods=("advice",), episodes=400, **changes)
+    for seed in range(2):  # every episode of the second half has a violation
+        path = tmp_path / f"shift-slippery-floor-frozen/randomised-goal/advice/seed-{seed}"
+        head, *lines = (path / "episodes.csv").read_text().splitlines()
+        rows = [line.split(",") for line in lines]
+        for row in rows[200:]:
+            row[V], row[S] = "1", "0"
+        (path / "episodes.csv").write_text("\n".join([head, *map(",".join, rows)]) + "\n")
+    (task,) = load([tmp_path]).tasks
+    table = drift_table(task, task.variants["shift"])
+    assert table is not None
+    rows_by_name = {row["runs"]: row for row in table.rows}
+    calm, shifted = (rows_by_name[f"{x}, frozen"] for x in ("no shift", "slippery floor"))
+    assert calm["alarms"] == "0 of 3"
+    assert shifted["alarms"] == "2 of 3"
+    assert shifted["episodes until the alarm"] < 30
+    assert shifted["violation probability"].value > calm["violation probability"].high
+    assert drift_table(task, [v for v in task.variants["shift"] if "slip" in v.label]) is None
 
 
 V, S = COLUMNS.index("violation"), COLUMNS.index("success")

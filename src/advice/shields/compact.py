@@ -1,8 +1,9 @@
 """A shield for small machines: it guards with fewer points and a smaller file, and no more.
 
 Points are left out as long as no decision on the recorded steps and their candidates changes, at
-any K. The encoder's weights are stored as float32 or int8; decisions are computed in float64, so a
-shield decides alike on every machine.
+any K. The encoder's weights are stored as float32 or int8 (the second layer is then fitted anew, to
+make up for the rounding of the first); decisions are computed in float64, so a shield decides alike
+on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from advice.types import AdviceError, Array
 if TYPE_CHECKING:
     from advice.shields.shield import Shield
 
-_QUERIES, _STATES = 20_000, 100
+_QUERIES, _STATES, _ROWS = 20_000, 100, 6000
 _TRIALS, _LEAST = 150, 16  # groups of points that are tried, and their smallest size
 _LARGE = ("encoder.w1", "encoder.w2", "points.latent")
 
@@ -43,6 +44,8 @@ def compact(shield: Shield, weights: Literal["float32", "int8"] = "float32") -> 
     raw = raw[:: -(-len(raw) // _QUERIES) or 1]
     arrays, document = shield.snapshot()
     arrays = {x: y for x, y in arrays.items() if not x.startswith("steps.")}
+    if weights == "int8":
+        arrays |= _second_layer(model, shrink(arrays, weights), shield, raw)
     # the points as the smaller weights see them, where their steps are still there
     small = FittedModel.restored(expand(shrink(arrays, weights)), shield.space, config)
     latent = _encoded_anew(model, small, steps.features.astype(np.float64))
@@ -56,6 +59,24 @@ def compact(shield: Shield, weights: Literal["float32", "int8"] = "float32") -> 
     copy.restore(shrink(arrays, weights) | {f"steps.{x}": y for x, y in stored.items()}, document)
     copy.certificate = shield.certificate
     return copy
+
+
+def _second_layer(
+    model: FittedModel, small: dict[str, Array], shield: Shield, features: Floats
+) -> dict[str, Array]:
+    """Second-layer weights with which small first-layer ones give nearly the same latent points.
+
+    Least squares for what is missing, with a small penalty on the change.
+    """
+    encoder = FittedModel.restored(expand(small), shield.space, shield.config).encoder
+    features = features[:: -(-len(features) // _ROWS) or 1]
+    hidden = np.column_stack([encoder.hidden(features), np.ones(len(features))])
+    missing = model.encoder.encode(features) - encoder.encode(features)
+    gram = hidden.T @ hidden
+    gram[np.diag_indices_from(gram)] += 1e-6 * np.trace(gram) / len(gram)
+    change = np.linalg.solve(gram, hidden.T @ missing)
+    weights = encoder.weights
+    return {"encoder.w2": weights.w2 + change[:-1], "encoder.b2": weights.b2 + change[-1]}
 
 
 def _encoded_anew(model: FittedModel, small: FittedModel, features: Floats) -> Floats:
@@ -114,7 +135,7 @@ def shrink(arrays: dict[str, Array], weights: str) -> dict[str, Array]:
         small.pop(name, None)
     for name in _LARGE:
         values = small.pop(name)
-        if weights == "int8" and name != "points.latent":
+        if weights == "int8" and name == "encoder.w1":
             scale = np.maximum(np.abs(values).max(axis=0), 1e-30) / 127
             scale = scale.astype(np.float32).astype(np.float64)  # products with int8 are exact
             small[f"{name}_int8"] = np.rint(values / scale).astype(np.int8)
