@@ -68,7 +68,7 @@ class FittedModel:
         if risk is not None and calm is None:
             risks = points.latent[points.safe] @ risk
             calm = float(np.quantile(risks, CALM)) if len(risks) else 0.0
-        self.calm = calm
+        self.calm = 0.0 if calm is None else calm
         latent = points.latent
         if fitted_only:
             latent, self.safe = latent[~points.held_out], points.safe[~points.held_out]
