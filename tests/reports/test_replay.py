@@ -327,6 +327,7 @@ def test_float64_actions_come_back_in_all_their_bits(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, trust_task=True)
     train(config, folder)
     assert resimulate(folder, 2).executed.dtype == np.float64
+    folder.done_file.unlink()  # it holds a digest of the episodes
     writer = RecordWriter(folder, Fine.action_space, 0, 0)
     for _ in range(20):
         writer.step(np.array([-0.1]), np.array([-0.1]))  # float32 has no such number
