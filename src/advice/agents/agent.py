@@ -162,7 +162,7 @@ class Agent(ABC):
             array = arrays[name]
             if (array.shape, array.dtype) != wanted:
                 raise ValueError(f"{name}: expected {wanted}, found {array.shape}, {array.dtype}")
-            fresh.append(jax.numpy.asarray(array))
+            fresh.append(jax.numpy.array(array))  # a copy: updates overwrite their state
         noise = as_float_vector(document["noise"], len(self.noise.value), "noise")
         steps = int(document.get("steps", self.config.warmup_steps))  # absent in earlier versions
         held = as_float_vector(document.get("held", self.held), self.action_size, "held")
