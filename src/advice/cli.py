@@ -29,7 +29,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "example": commands.example,
 }
 _RARE_OF_SHIELD = """fit_steps recent_window distant_window candidates_per_dimension
-    candidate_budget capacity_per_class unsafe_per_episode"""
+    candidate_budget capacity_per_class unsafe_per_episode far"""
 RARELY_USED = frozenset(
     ("agent", "tabular", *AutoencoderConfig.__dataclass_fields__, *_RARE_OF_SHIELD.split())
 )

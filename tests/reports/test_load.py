@@ -166,7 +166,7 @@ def test_studies_are_known_by_name(tmp_path: Path) -> None:
         "activation": "E = 250",
         "windows": "h_r = 3, h_d = 10",
         "steps": "T = 2000",
-        "transfer": "pre-trained",
+        "transfer": "plain",
     }
     assert len(found.tasks[0].methods["advice"]) == 3
 
@@ -364,6 +364,7 @@ def test_every_run_of_a_suite_has_its_place(tmp_path: Path, suite: str) -> None:
         "k-sweep": {"fixed-k"},
         "activation-sweep": {"activation"},
         "windows": {"windows"},
+        "shift": {"shift"},
         "paper": {"preset", "transfer", "fixed-k", "activation", "windows", "steps", "early"},
     }
     assert sections == of_suite.get(suite, set())

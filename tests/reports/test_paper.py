@@ -56,6 +56,7 @@ def set_violations(folder: RunFolder, every: int) -> None:
         violated = (i + folder.read_config().seed) % every == 0
         row[COLUMNS.index("violation")] = str(int(violated))
         row[COLUMNS.index("success")] = str(int(not violated))
+        row[COLUMNS.index("cost")] = str(0.2 * violated)
     folder.episodes_file.write_text("\n".join([lines[0], *(",".join(r) for r in rows)]) + "\n")
 
 

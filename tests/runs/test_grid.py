@@ -201,17 +201,15 @@ def compare(cells: list[Cell], undisturbed: list[Cell]) -> None:
 
 
 @pytest.mark.usefixtures("importable")
-def test_a_killed_worker_is_retried_and_a_full_disk_hurts_only_its_cell(
+def test_a_killed_worker_is_retried_and_a_cell_that_cannot_write_hurts_no_other(
     undisturbed: list[Cell], tmp_path: Path
 ) -> None:
     cells = grid(tmp_path)
-    full = dataclasses.replace(small("ddpg", episodes=5), seed=99)
-    on_full_disk = Cell(full, RunFolder.of(tmp_path, full))
-    on_full_disk.folder.path.mkdir(parents=True)
-    on_full_disk.folder.write_config(full)
-    on_full_disk.folder.checkpoint.mkdir()
-    log = on_full_disk.folder.checkpoint / "replay-000000000000.bin"
-    log.symlink_to("/dev/full")  # every write there: no space left on device
+    config = dataclasses.replace(small("ddpg", episodes=5), seed=99)
+    unwritable = Cell(config, RunFolder.of(tmp_path, config))
+    unwritable.folder.path.mkdir(parents=True)
+    unwritable.folder.write_config(config)
+    unwritable.folder.checkpoint.symlink_to("/dev/full")  # nothing can be written there
     killed = []
 
     def on_poll() -> None:
@@ -219,10 +217,10 @@ def test_a_killed_worker_is_retried_and_a_full_disk_hurts_only_its_cell(
         if not killed and ready.state == "running" and ready.episode >= 3:
             killed.append(kill_worker(cells[1].folder))
 
-    outcome = run_local([on_full_disk, *cells], on_poll, processes=2, attempts=2)
+    outcome = run_local([unwritable, *cells], on_poll, processes=2, attempts=2)
     assert killed == [True]
-    assert [cell.folder.path for cell in outcome.failed] == [on_full_disk.folder.path]
-    assert "No space left" in status_of(on_full_disk).reason
+    assert [cell.folder.path for cell in outcome.failed] == [unwritable.folder.path]
+    assert "File exists" in status_of(unwritable).reason
     compare(cells, undisturbed)
 
 

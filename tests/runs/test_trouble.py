@@ -182,6 +182,7 @@ def test_a_run_that_is_not_over_can_be_replayed(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     train(small("ddpg", episodes=2), folder)
     whole = read_actions(folder, 2, Corridor.action_space)
+    folder.done_file.unlink()
     with open(folder.actions_file, "ab") as stream:
         np.ones((folder.read_episodes()[-1].total_steps, 4), "<f4").tofile(stream)
     np.testing.assert_array_equal(read_actions(folder, 2, Corridor.action_space), whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -54,7 +55,9 @@ def save(drawing: Drawing, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(RC | {"svg.hashsalt": drawing.name}):
         # Find the layout once; every format would do it anew, and draw twice for it.
-        drawing.figure.draw_without_rendering()
+        with warnings.catch_warnings():  # a crowded figure stays as it is laid out
+            warnings.filterwarnings("ignore", "constrained_layout not applied")
+            drawing.figure.draw_without_rendering()
         drawing.figure.set_layout_engine("none")
         for ending, options in (
             ("png", {"dpi": 150}),

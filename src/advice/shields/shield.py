@@ -168,7 +168,8 @@ class Shield(Decisions):
         it tells actions apart; else the next trial comes after a quarter more violations.
         """
         trial = not self.armed and self._memory.episode < self.config.construction_episodes
-        self._next_trial = max(self._next_trial, self._memory.violations * 5 // 4)
+        violations = self._memory.violations
+        self._next_trial = max(self._next_trial, violations + 1, violations * 5 // 4)
         model, summary, self._rng = self._fit(progress)
         if trial and not summary.evidence.tells_actions_apart:
             return False
