@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn, get_type_hints
 
 from advice import commands
-from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig, from_dict, to_dict
+from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig
+from advice.settings import from_dict, to_dict
 from advice.types import AdviceError, printable, suggest
 
 COMMANDS: dict[str, Callable[..., int]] = {

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from advice.config import TrainConfig, flat
+from advice.config import TrainConfig
 from advice.printing import console, print_table, say, summary
-from advice.types import AdviceError, SettingError, Terminal, suggest
+from advice.settings import flat
+from advice.types import AdviceError, SettingError, Terminal
 
 INTERRUPTED = 130
 
@@ -377,26 +378,14 @@ def example(name: str = "", out: Path = Path("."), overwrite: bool = False) -> i
         out: Folder to copy it to.
         overwrite: Replace a file of that name.
     """
-    import shutil
+    from advice.examples import about, copy_example, find_examples
 
-    from advice.printing import about, examples_folder
-
-    files = {path.stem: path for path in sorted(examples_folder().iterdir()) if path.is_file()}
-    if not name:
-        print_table(("example", "what it is"), [(n, about(path)) for n, path in files.items()])
-        say("copy one: advice example NAME")
+    if name:
+        say(f"copied to {copy_example(name, out, overwrite)}")
         return 0
-    if Path(name).stem not in files:
-        raise AdviceError(
-            f"no example {name!r}{suggest(name, files)}; there are {', '.join(files)}"
-        )
-    path = files[Path(name).stem]
-    target = out / path.name
-    if target.exists() and not overwrite:
-        raise AdviceError(f"{target} exists already; --overwrite replaces it")
-    out.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(path, target)
-    say(f"copied to {target}")
+    rows = [(each, about(path)) for each, path in find_examples().items()]
+    print_table(("example", "what it is"), rows)
+    say("copy one: advice example NAME")
     return 0
 
 

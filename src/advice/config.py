@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, get_args
 
 from advice.types import SettingError, Terminal
 
@@ -387,61 +387,3 @@ def check_name(what: str, value: Any) -> None:
             f"{what}: expected a name of at most 100 letters, digits and . _ - / : + = , ( ) that "
             f"begins with a letter or digit, found {found}"
         )
-
-
-Config = TypeVar("Config")
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """A config as plain JSON-ready values."""
-    return dataclasses.asdict(config)
-
-
-def flat(config: Any) -> dict[str, Any]:
-    """Every setting of a config by its dotted name."""
-
-    def walk(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in values.items():
-            inner = isinstance(value, dict)
-            found |= walk(f"{prefix}{name}.", value) if inner else {prefix + name: value}
-        return found
-
-    return walk("", to_dict(config))
-
-
-RETIRED_SETTINGS = {
-    "AgentConfig": frozenset({"noise_shared"}),
-    "ShieldConfig": frozenset({"observation_power", "keep_learning"}),
-}
-"""Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
-EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
-    "AgentConfig": {"warmup_steps": 0},
-    "ShieldConfig": {
-        "arm": "fixed",
-        "labels": "paper",
-        "refit_episodes": 0,
-        "hold": 0,
-        "learn_from": "executed",
-    },
-}
-"""What settings that saved files of earlier versions lack were in those versions."""
-
-
-def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
-    """The config that :func:`to_dict` described. Ignores retired settings.
-
-    Raises SettingError for any other unknown key.
-    """
-    hints = get_type_hints(kind)
-    retired = RETIRED_SETTINGS.get(kind.__name__, frozenset())
-    kept = {name: value for name, value in values.items() if name not in retired}
-    parts = EARLIER_SETTINGS.get(kind.__name__, {}) | kept
-    if unknown := sorted(set(parts) - set(hints)):
-        raise SettingError(f"{kind.__name__} has no setting {', '.join(map(repr, unknown))}")
-    for name, value in parts.items():
-        if dataclasses.is_dataclass(hints[name]):
-            if not isinstance(value, dict):
-                raise SettingError(f"{kind.__name__}.{name}: expected settings, found {value!r}")
-            parts[name] = from_dict(hints[name], value)
-    return kind(**parts)

@@ -26,6 +26,19 @@ PLAIN_SECONDS = 15.0
 """Off a terminal, at most one line per this many seconds."""
 
 
+def _progress(console: Console, description: str, unit: str = "") -> Progress:
+    """Bars with a description, how far each is, its status, the time left; on a terminal only."""
+    return Progress(
+        TextColumn(description),
+        BarColumn(bar_width=20),
+        TextColumn(unit + "{task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("{task.fields[status]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
 class TrainingDisplay(Listener):
     """Progress, what the last 100 episodes brought, K, steps/s and the time left.
 
@@ -35,15 +48,7 @@ class TrainingDisplay(Listener):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._recent: deque[EpisodeRecord] = deque(maxlen=100)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[status]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self._progress = _progress(console, "{task.description}")
         self._last_line = time.monotonic()
         self._total = 0
 
@@ -165,15 +170,7 @@ class PairDisplay:
 
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
         self._console, self._cells = console, cells
-        self._progress = Progress(
-            TextColumn("{task.description:<7}"),
-            BarColumn(bar_width=24),
-            TextColumn("episode {task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[status]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self._progress = _progress(console, "{task.description:<7}", "episode ")
         self._tasks = [
             self._progress.add_task(
                 cell.config.method.upper(), total=cell.config.episodes, status=""

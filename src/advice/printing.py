@@ -1,10 +1,8 @@
-"""What the commands print: lines, tables, a run in one line, the examples."""
+"""What the commands print: lines, tables, a run in one line."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from advice.types import printable
@@ -48,17 +46,3 @@ def summary(folder: Any) -> str:
         + ", ".join(f"{count} {name}" for name, count in counts.items())
         + f" in {sum(record.seconds for record in records):.0f} s -> {folder.path}"
     )
-
-
-def examples_folder() -> Path:
-    """The examples of the installed package, or of the source tree."""
-    inside = Path(__file__).parent / "_examples"
-    return inside if inside.is_dir() else Path(__file__).parents[2] / "examples"
-
-
-def about(path: Path) -> str:
-    """The first line of an example's description."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".ipynb":
-        return "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0].lstrip("# ")
-    return text.splitlines()[0].strip('" ')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from abc import abstractmethod
 from typing import Any
 
 from tiny import Corridor
@@ -24,8 +25,9 @@ class Hostile(Corridor):
             self.strike()
         return super().step(action)
 
+    @abstractmethod
     def strike(self) -> None:
-        raise NotImplementedError
+        """What it does then."""
 
 
 class Exits(Hostile):

@@ -11,15 +11,7 @@ import pytest
 from gymnasium.spaces import Box
 from helpers import assert_same_run, small
 
-from advice.config import (
-    CSCConfig,
-    EnvConfig,
-    MultiplierConfig,
-    TabularConfig,
-    TrainConfig,
-    from_dict,
-    to_dict,
-)
+from advice.config import CSCConfig, EnvConfig, MultiplierConfig, TabularConfig, TrainConfig
 from advice.envs.tasks import TASKS
 from advice.files import read_arrays
 from advice.runs.checkpoints import Counters
@@ -27,6 +19,7 @@ from advice.runs.loop import Listener, train
 from advice.runs.methods import AGENTS, METHODS, SHIELDS, build, find_method
 from advice.runs.records import RunFolder
 from advice.runs.transfer import adopt_safety
+from advice.settings import from_dict, to_dict
 from advice.types import AdviceError, EpisodeRecord
 
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)

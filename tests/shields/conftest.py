@@ -5,34 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
-from made_shields import ACTIONS, LOOK_AHEAD, OBSERVATIONS, SMALL, record_random
+from made_shields import LOOK_AHEAD, SMALL, fitted_on
 
 from advice import Shield
 
 
 @pytest.fixture(scope="session")
 def fitted() -> Shield:
-    shield = Shield(OBSERVATIONS, ACTIONS, SMALL, seed=1)
-    record_random(shield, 150)
-    shield.fit()
-    return shield
+    return fitted_on(150, SMALL)
 
 
 @pytest.fixture(scope="session")
 def looking_ahead() -> Shield:
     """Fitted by hindsight and look-ahead."""
-    shield = Shield(OBSERVATIONS, ACTIONS, LOOK_AHEAD, seed=1)
-    record_random(shield, 150)
-    shield.fit()
-    return shield
+    return fitted_on(150, LOOK_AHEAD)
 
 
 @pytest.fixture(scope="session")
 def fitted_discrete() -> Shield:
-    shield = Shield(OBSERVATIONS, Discrete(3), SMALL, seed=1)
-    record_random(shield, 150)
-    shield.fit()
-    return shield
+    return fitted_on(150, SMALL, Discrete(3))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Space
 
 from advice import PRESETS, Outcome, Shield, ShieldConfig
 
@@ -32,6 +32,16 @@ def record_random(shield: Shield, episodes: int, seed: int = 0) -> None:
             push = float(action[0]) if isinstance(action, np.ndarray) else float(action) - 1.0
             shield.record(obs, action, Outcome.SAFE if is_safe(obs, push) else Outcome.UNSAFE)
         shield.end_episode(False)
+
+
+def fitted_on(
+    episodes: int, config: ShieldConfig, actions: Space = ACTIONS, seed: int = 1
+) -> Shield:
+    """A shield fitted on random features."""
+    shield = Shield(OBSERVATIONS, actions, config, seed=seed)
+    record_random(shield, episodes)
+    shield.fit()
+    return shield
 
 
 def proposals(shield: Shield, rng: np.random.Generator) -> object:

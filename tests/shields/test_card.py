@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from made_shields import ACTIONS, LOOK_AHEAD, OBSERVATIONS, copy, record_random
+from made_shields import ACTIONS, LOOK_AHEAD, OBSERVATIONS, copy, fitted_on, record_random
 
 from advice import Shield
 from advice.shields.calibration import dangerous
@@ -19,10 +19,7 @@ from advice.types import AdviceError
 @pytest.fixture(scope="module")
 def large() -> Shield:
     """Enough held-out episodes to calibrate."""
-    made = Shield(OBSERVATIONS, ACTIONS, LOOK_AHEAD, seed=2)
-    record_random(made, 500)
-    made.fit()
-    return made
+    return fitted_on(500, LOOK_AHEAD, seed=2)
 
 
 def test_a_card_lies_beside_every_saved_shield(fitted, tmp_path):

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from advice.config import TrainConfig, flat
+from advice.config import TrainConfig
+from advice.settings import flat
 from advice.types import AdviceError, EpisodeRecord
 
 

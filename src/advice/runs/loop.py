@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +23,7 @@ from advice.runs.episodes import is_finished
 from advice.runs.events import EventWriter, WandbWriter
 from advice.runs.methods import build
 from advice.runs.records import RecordWriter, RunFolder
+from advice.runs.stopping import stop_on_signal
 from advice.runs.transfer import adopt_safety
 from advice.shields.autoencoder import FitProgress
 from advice.shields.base import PostShield
@@ -119,7 +118,7 @@ def train(
                     folder.note_resume(counters.episode)
                 listener.started(config, folder, run.counters)
                 listener.ready(agent, shield)
-                with run.recording(wandb), _stop_on_signal(listener.said) as stop:
+                with run.recording(wandb), stop_on_signal(listener.said) as stop:
                     run.go_on(stop, checkpoint_seconds)
             if run.finished:
                 if not folder.done_file.exists():
@@ -377,25 +376,3 @@ class ActiveRun:
             f"episode {episode}, step {step}: {problem}. The run in {self.folder.path} can go on "
             f"from its last checkpoint, after episode {self.checkpointer.saved.episode}"
         )
-
-
-@contextmanager
-def _stop_on_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM ask for a stop after the running episode; a second one stops at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        say("stopping when this episode ends, with a checkpoint; the same again stops at once")
-
-    previous = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for name, handler in previous.items():
-            signal.signal(name, handler)

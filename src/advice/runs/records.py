@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from advice.config import TrainConfig, flat, from_dict, to_dict
+from advice.config import TrainConfig
 from advice.files import remove_leftovers, write_atomically, write_json
 from advice.runs.episodes import (
     COLUMNS,
@@ -34,6 +34,7 @@ from advice.runs.episodes import (
     parse_episodes,
 )
 from advice.runs.provenance import is_provenance, provenance
+from advice.settings import flat, from_dict, to_dict
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
 STATE_FILE = "state.safetensors"

@@ -11,11 +11,12 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from advice.config import TrainConfig, from_dict, to_dict
+from advice.config import TrainConfig
 from advice.runs.branching import KeepBeginnings, train_branch
 from advice.runs.grid import Cell
 from advice.runs.loop import Listener
 from advice.runs.records import FolderLockedError, RunFolder
+from advice.settings import from_dict, to_dict
 from advice.types import AdviceError
 
 DONE, FAILED, LOCKED, STOPPED = 0, 1, 75, 130

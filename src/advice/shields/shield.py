@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from advice import config as configs
 from advice.config import ShieldConfig
 from advice.files import read_arrays, write_arrays
+from advice.settings import from_dict, to_dict
 from advice.shields.bounds import clopper_pearson
 from advice.shields.calibration import Calibrated, calibrate, read_calibrated
 from advice.shields.candidates import check_size
@@ -271,7 +271,7 @@ class Shield(Decisions):
         """
         arrays, document = read_arrays(path, _KIND, (_PLAIN, _OVERRULED))
         try:
-            config = configs.from_dict(ShieldConfig, document["config"])
+            config = from_dict(ShieldConfig, document["config"])
             shield = cls(*FeatureSpace.from_document(document), config, fallback=fallback)
             shield.restore(arrays, document)
             if document.get("certificate") is not None:
@@ -290,7 +290,7 @@ class Shield(Decisions):
         arrays = {f"steps.{name}": array for name, array in stored.items()}
         document: dict[str, Any] = {
             **self.space.to_document(),
-            "config": configs.to_dict(self.config),
+            "config": to_dict(self.config),
             "rng": self._rng.bit_generator.state,
             "memory": memory,
             "k": self.k,
