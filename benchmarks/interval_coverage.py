@@ -19,14 +19,14 @@ from scipy import stats
 from advice.reports.statistics import (
     Floats,
     Interval,
+    estimate,
     improvement_probability,
     interquartile_mean,
     mean_interval,
     paired_difference,
     quotient,
     ratio,
-    ratio_of_estimates,
-    reduction,
+    saving,
 )
 
 GOAL = 0.93
@@ -79,20 +79,20 @@ def _paired(world: World, generator: np.random.Generator, seeds: int) -> tuple[I
 
 
 def _saved(world: World, generator: np.random.Generator, seeds: int) -> tuple[Interval, float]:
-    return reduction(*world.pair(generator, seeds)), 1 - OURS / THEIRS
+    return saving(*map(estimate, world.pair(generator, seeds))), 1 - OURS / THEIRS
 
 
 def _all_tasks(world: World, generator: np.random.Generator, seeds: int) -> tuple[Interval, float]:
-    ours, theirs = zip(*(world.pair(generator, seeds) for _ in range(TASKS)), strict=True)
-    return ratio(ours, theirs), OURS / THEIRS
+    pairs = [map(estimate, world.pair(generator, seeds)) for _ in range(TASKS)]
+    return ratio(*zip(*pairs, strict=True)), OURS / THEIRS
 
 
 def _per_goal(world: World, generator: np.random.Generator, seeds: int) -> tuple[Interval, float]:
     parts = []
     for crashes in world.pair(generator, seeds):
         goals = world.runs(generator, GOALS, 0.05, seeds)
-        parts.append([(quotient(crashes.tolist(), goals.tolist()), seeds)])
-    return ratio_of_estimates(*parts), OURS / THEIRS
+        parts.append([quotient(crashes, goals)])
+    return ratio(*parts), OURS / THEIRS
 
 
 def _improvement(

@@ -24,7 +24,7 @@ def claims(results: Path) -> str:
     assert table is not None
     lines = ["| claim | task | here | seeds | |", "| --- | --- | --- | --- | --- |"]
     missing: dict[str, list[str]] = defaultdict(list)
-    for claim, task, here, seeds, verdict, _ in table.text:
+    for claim, task, here, seeds, verdict, _ in table.text[1:]:
         if verdict == MISSING:
             missing[claim].append(task)
         else:

@@ -282,10 +282,10 @@ def test_k_history_explains_every_move_of_k(tmp_path: Path) -> None:
     run = load([tmp_path]).tasks[0].methods["advice"][0]
     history = k_history(run)
     assert history is not None
-    assert history.episodes[0] == 51
-    before = np.concatenate(([4], history.k[:-1]))[:-1]
-    after = history.k[:-1]
-    recent, lower, upper = history.recent[:-1], history.lower[:-1], history.upper[:-1]
+    assert history.episode[0] == 51
+    before = np.concatenate(([4], history.k_after[:-1]))[:-1]
+    after = history.k_after[:-1]
+    recent, lower, upper = history.mu_r[:-1], history.lower[:-1], history.upper[:-1]
     expected = np.where(
         recent > upper + 1e-9,
         np.minimum(before + 1, 5),

@@ -13,6 +13,7 @@ import pytest
 from advice.reports.statistics import (
     BOOTSTRAP_SEEDS,
     Estimate,
+    estimate,
     improvement_probability,
     interquartile_mean,
     mean_and_error,
@@ -22,8 +23,8 @@ from advice.reports.statistics import (
     quotient,
     rank_test,
     ratio,
-    reduction,
     run_lengths,
+    saving,
 )
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -93,32 +94,35 @@ def test_ratios_by_hand() -> None:
     # f = 0.0125^2 / (0.01^2 / 2 + 0.0025^2 / 2) = 2.941, t = 3.218: a factor exp(3.218 * 0.1118).
     ours = 10 + np.array([-1.0, 0, 1]) * np.sqrt(3)  # error 1
     theirs = 40 + np.array([-2.0, 0, 2]) * np.sqrt(3)  # error 2
-    value, low, high = ratio([ours], [theirs])
+    mine, other = estimate(ours), estimate(theirs)
+    value, low, high = ratio([mine], [other])
     factor = np.exp(3.2185 * np.sqrt(0.0125))
     assert (value, low, high) == pytest.approx((0.25, 0.25 / factor, 0.25 * factor), rel=1e-3)
-    assert reduction(ours, theirs) == pytest.approx((1 - value, 1 - high, 1 - low))
+    assert saving(mine, other) == pytest.approx((1 - value, 1 - high, 1 - low))
     # Over two tasks the geometric mean: ratios 1/4 and 1.
-    assert ratio([ours, theirs], [theirs, theirs]).value == pytest.approx(0.5)
+    assert ratio([mine, other], [other, other]).value == pytest.approx(0.5)
 
 
 def test_a_ratio_without_an_interval() -> None:
     some = np.array([4.0, 5.0, 6.0])
     for ours, theirs, value in ((np.zeros(3), some, 0.0), (some, np.zeros(3), np.nan)):
-        found = ratio([ours], [theirs])
+        found = ratio([estimate(ours)], [estimate(theirs)])
         assert found.value == pytest.approx(value, nan_ok=True)
         assert np.isnan([found.low, found.high]).all()
-    assert np.isnan(ratio([np.ones(3)], [np.full(3, 4.0)]).low)  # nothing varies
+    assert np.isnan(
+        ratio([estimate(np.ones(3))], [estimate(np.full(3, 4.0))]).low
+    )  # nothing varies
 
 
 def test_violations_per_goal_by_hand() -> None:
     # 6 / 12 in all; residuals 1 - 1, 5 - 3, 0 - 2: error sqrt(4 / 3) over the mean of 4 goals.
-    assert quotient([1, 5, 0], [2, 6, 4]) == pytest.approx((0.5, np.sqrt(4 / 3) / 4))
-    assert quotient([3, 1], [0, 0]) == pytest.approx((np.inf, np.nan), nan_ok=True)
-    assert quotient([2, 2], [4, 4]) == Estimate(0.5, 0.0)
+    assert quotient([1, 5, 0], [2, 6, 4]) == pytest.approx((0.5, np.sqrt(4 / 3) / 4, 3))
+    assert quotient([3, 1], [0, 0]) == pytest.approx((np.inf, np.nan, 2), nan_ok=True)
+    assert quotient([2, 2], [4, 4]) == Estimate(0.5, 0.0, 2)
 
 
 def test_one_seed_has_no_interval() -> None:
-    saved = reduction(np.array([10.0, 20.0]), np.array([60.0]))
+    saved = saving(estimate([10.0, 20.0]), estimate([60.0]))
     assert saved.value == 0.75
     assert np.isnan([saved.low, saved.high]).all()
     assert np.isnan(rank_test(np.array([1.0, 2.0]), np.array([3.0])))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,9 @@ WINDOW = 100
 """Averages are over this many episodes, or a tenth of a shorter training."""
 
 
-Skip: TypeAlias = int | Callable[[Run], int]
-"""Episodes of a run that do not count: the same number for all runs, or a function of the run."""
-
-
 class Metric(NamedTuple):
     """One thing to plot over episodes."""
 
-    name: str
     title: str
     column: str
     cumulative: bool = False
@@ -32,16 +27,15 @@ class Metric(NamedTuple):
     """Between these its band is drawn."""
 
 
-_METRICS = (
-    Metric("return", "Average episodic return", "return", limits=(-np.inf, np.inf)),
-    Metric("violations", "Cumulative violations", "violation", cumulative=True),
-    Metric("successes", "Cumulative successes", "success", cumulative=True),
-    Metric("violation-rate", "Violation rate", "violation", limits=(0.0, 1.0)),
-    Metric("success-rate", "Success rate", "success", limits=(0.0, 1.0)),
-    Metric("cost", "Average cost", "cost"),
-    Metric("interventions", "Interventions per episode", "interventions"),
-)
-METRICS = {metric.name: metric for metric in _METRICS}
+METRICS = {
+    "return": Metric("Average episodic return", "return", limits=(-np.inf, np.inf)),
+    "violations": Metric("Cumulative violations", "violation", cumulative=True),
+    "successes": Metric("Cumulative successes", "success", cumulative=True),
+    "violation-rate": Metric("Violation rate", "violation", limits=(0.0, 1.0)),
+    "success-rate": Metric("Success rate", "success", limits=(0.0, 1.0)),
+    "cost": Metric("Average cost", "cost"),
+    "interventions": Metric("Interventions per episode", "interventions"),
+}
 
 
 class Curve(NamedTuple):
@@ -56,12 +50,16 @@ class Curve(NamedTuple):
 
 
 def curve(
-    name: str, label: str, runs: Sequence[Run], metric: Metric, skip: Skip = 0
+    name: str, label: str, runs: Sequence[Run], metric: Metric, skip: int | None = 0
 ) -> Curve | None:
-    """The metric over the runs' common length after ``skip``; None if no episode is left."""
+    """The metric over the runs' common length after ``skip`` episodes; None if none is left.
+
+    ``skip=None`` means each run's own activation.
+    """
     runs = usable(runs)
-    skips = [skip if isinstance(skip, int) else skip(run) for run in runs]
-    columns = [run.column(metric.column)[s:] for run, s in zip(runs, skips, strict=True)]
+    columns = [
+        run.column(metric.column)[run.activation if skip is None else skip :] for run in runs
+    ]
     length = min((len(column) for column in columns), default=0)
     if length == 0:
         return None
@@ -73,16 +71,19 @@ def curve(
         window = smoothing(length)
         series = moving_average(values, window)
         at = at[at >= window // 4]  # an average of the first few episodes is noise
-    mean, error = mean_and_error(series[:, at])
-    return Curve(name, label, at + 1.0, mean, error, len(runs))
+    return Curve(name, label, at + 1.0, *mean_and_error(series[:, at]), len(runs))
 
 
-def of_groups(
-    groups: Iterable[tuple[str, str, Sequence[Run]]], metric: Metric, skip: Skip
-) -> list[Curve]:
-    """The curves of (name, label, runs), without those that are None."""
-    found = (curve(name, label, runs, metric, skip) for name, label, runs in groups)
-    return [item for item in found if item]
+def panels(
+    groups: Iterable[tuple[str, str, Sequence[Run]]], metrics: Iterable[str], skip: int | None
+) -> dict[str, list[Curve]]:
+    """The curves of (name, label, runs) by metric, without metrics that have none."""
+    groups = list(groups)
+    found = {
+        metric: [item for group in groups if (item := curve(*group, METRICS[metric], skip))]
+        for metric in metrics
+    }
+    return {metric: lines for metric, lines in found.items() if lines}
 
 
 def smoothing(length: int) -> int:
@@ -96,30 +97,17 @@ def thinned(length: int) -> np.ndarray:
     return np.unique(np.append(np.arange(step - 1, length, step), length - 1))
 
 
-def total(run: Run, column: str, skip: int = 0) -> float:
-    """Sum of one column after the first ``skip`` episodes."""
-    return float(run.column(column)[skip:].sum())
-
-
-def has_graded_cost(runs: Sequence[Run]) -> bool:
-    """True for constrained tasks: an episode's cost says more than whether it was violated."""
-    return any(
-        len(np.unique(run.column("cost")[run.column("cost") > 0].round(6))) > 1 for run in runs
-    )
-
-
 class KHistory(NamedTuple):
     """K of one run and what moves it, from the episode in which the shield was armed."""
 
-    episodes: Floats
-    violations: Floats
-    recent: Floats
-    """mu_r"""
+    episode: Floats
+    violation: Floats
+    mu_r: Floats
     lower: Floats
     """mu_d - sigma_d"""
     upper: Floats
     """mu_d + sigma_d"""
-    k: Floats
+    k_after: Floats
     """K after the episode."""
 
 
@@ -128,23 +116,20 @@ def k_history(run: Run) -> KHistory | None:
     k, violations, shield = run.column("k"), run.column("violation"), run.config.shield
     if not k.any():
         return None
-    part = slice(int(np.argmax(k > 0)), None)
+    part = slice(run.armed_after, None)
     windows, past = (shield.recent_window, shield.distant_window), violations.tolist()
-    rows = [
-        thresholds(past[max(0, i - max(windows)) : i], *windows)
-        for i in range(part.start + 1, len(past) + 1)
-    ]
-    recent, lower, upper = np.array(rows).T
+    ends = range(part.start + 1, len(past) + 1)
+    moved = [thresholds(past[max(0, i - max(windows)) : i], *windows) for i in ends]
+    recent, lower, upper = np.array(moved).T
     k_after = np.append(k[1:], k[-1])
-    return KHistory(
-        run.column("episode")[part], violations[part], recent, lower, upper, k_after[part]
-    )
+    episodes = run.column("episode")[part]
+    return KHistory(episodes, violations[part], recent, lower, upper, k_after[part])
 
 
-def busiest(history: KHistory, length: int = 80) -> slice:
+def busiest(history: KHistory, length: int = 80) -> KHistory:
     """The ``length`` episodes in which K changes most often."""
-    changes = np.abs(np.diff(history.k, prepend=history.k[:1])) > 0
+    changes = np.abs(np.diff(history.k_after, prepend=history.k_after[:1])) > 0
     if len(changes) <= length:
-        return slice(0, len(changes))
+        return history
     start = int(np.argmax(np.convolve(changes, np.ones(length), mode="valid")))
-    return slice(start, start + length)
+    return KHistory(*(column[start : start + length] for column in history))

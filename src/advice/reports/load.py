@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +38,18 @@ class Run(NamedTuple):
     study: str = ""
 
     def column(self, name: str) -> Floats:
-        """One column of episodes.csv."""
+        """One column of episodes.csv, or "timeout": neither a violation nor a success."""
+        if name == "timeout":
+            return 1.0 - np.maximum(self.column("violation"), self.column("success"))
         return np.asarray(self.table[:, COLUMNS.index(name)])
+
+    def total(self, column: str, skip: int = 0) -> float:
+        """Sum of one column after the first ``skip`` episodes."""
+        return float(self.column(column)[skip:].sum())
+
+    @property
+    def name(self) -> str:
+        return f"{method_label(self.config.method)}, seed {self.config.seed}"
 
     @property
     def armed_after(self) -> int:
@@ -48,8 +58,16 @@ class Run(NamedTuple):
         return int(np.argmax(armed)) if armed.any() else len(armed)
 
     @property
+    def activation(self) -> int:
+        """Episodes before its shield was due; 0 if it started armed or never got there."""
+        due = 0 if self.config.shield_from else self.config.shield.construction_episodes
+        if self.config.shield.arm == "early":
+            due = min(due, self.armed_after)
+        return due if due < len(self.table) else 0
+
+    @property
     def finished(self) -> bool:
-        return is_finished(self.config, len(self.table), int(self.column("violation").sum()))
+        return is_finished(self.config, len(self.table), int(self.total("violation")))
 
     @property
     def code(self) -> str:
@@ -63,11 +81,33 @@ class Run(NamedTuple):
 
 
 def _version(made: dict[str, Any]) -> str:
-    version, commit = made.get("versions", {}).get("advice-rl"), made.get("commit")
+    commit = made.get("commit") or ""
+    where = f" at {commit[:10]}{commit[40:]}" if commit else ""
     if made.get("training") is not None:
-        changed = f" at {commit[:10]}{commit[40:]}" if commit and commit[40:] else ""
-        return f"training {made['training']}{changed}"
-    return f"{version or 'unknown'}{f' at {commit[:10]}{commit[40:]}' if commit else ''}"
+        return f"training {made['training']}{where if commit[40:] else ''}"
+    return f"{made.get('versions', {}).get('advice-rl') or 'unknown'}{where}"
+
+
+def usable(runs: Sequence[Run]) -> list[Run]:
+    """The runs that enter means: the finished ones, or all of them while none is finished."""
+    return [run for run in runs if run.finished] or list(runs)
+
+
+def complete(runs: Sequence[Run]) -> list[Run]:
+    """The runs whose totals may be compared: the usable ones, if each has all its episodes.
+
+    Empty if a violation budget ended some of them: the others alone would look too good.
+    """
+    found = usable(runs)
+    return found if all(len(run.table) >= run.config.episodes for run in found) else []
+
+
+def totals(runs: Sequence[Run], column: str, skip: int | None) -> dict[int, float]:
+    """Seed -> total of complete runs after ``skip`` episodes, or after each run's activation."""
+    return {
+        run.config.seed: run.total(column, run.activation if skip is None else skip)
+        for run in complete(runs)
+    }
 
 
 class LeftOut(NamedTuple):
@@ -84,6 +124,10 @@ class Variant(NamedTuple):
     method: str
     runs: list[Run]
 
+    @property
+    def name(self) -> str:
+        return method_label(self.method) + (f", {self.label}" if self.label else "")
+
 
 class TaskRuns(NamedTuple):
     """All runs of one task that are in the report."""
@@ -95,7 +139,6 @@ class TaskRuns(NamedTuple):
     """The other studies, by section."""
     reference: str
     """The comparison's own label where it belongs to a section; else empty."""
-    missing: list[str]
 
     @property
     def compared(self) -> list[Variant]:
@@ -103,8 +146,9 @@ class TaskRuns(NamedTuple):
         return [Variant("", method, runs) for method, runs in self.methods.items()]
 
     @property
-    def all_variants(self) -> list[Variant]:
-        return [variant for found in self.variants.values() for variant in found]
+    def groups(self) -> list[Variant]:
+        """The comparison's runs, then all variants."""
+        return [*self.compared, *(variant for found in self.variants.values() for variant in found)]
 
     @property
     def slug(self) -> str:
@@ -119,6 +163,30 @@ class TaskRuns(NamedTuple):
         due = (shielded or runs)[0].config.shield.construction_episodes
         early = [run.armed_after for run in shielded if run.config.shield.arm == "early"]
         return min(due, max(early)) if early else due
+
+    @property
+    def after(self) -> int:
+        """Episodes to skip so that only the shielded part counts; 0 if no run got that far."""
+        lengths = (len(run.table) for runs in self.methods.values() for run in usable(runs))
+        return self.activation if max(lengths) > self.activation else 0
+
+    @property
+    def missing(self) -> list[str]:
+        """Methods and seeds that the comparison lacks, and unfinished runs."""
+        absent = [method_label(name) for name in METHOD_LOOKS if name not in self.methods]
+        lines = [f"no runs of {', '.join(absent)}"] if absent else []
+        seeds = {run.config.seed for runs in self.methods.values() for run in runs}
+        for group in self.groups:
+            gone = sorted(seeds - {run.config.seed for run in group.runs})
+            if gone and not group.label:
+                lines.append(f"{group.name}: no seed {', '.join(map(str, gone))}")
+            lines += [
+                f"{group.name}: seed {run.config.seed} is unfinished "
+                f"({len(run.table)} of {run.config.episodes} episodes)"
+                for run in group.runs
+                if not run.finished
+            ]
+        return lines
 
 
 class Collection(NamedTuple):
@@ -135,13 +203,22 @@ def load(
 ) -> Collection:
     """Read all runs below ``paths``; raises AdviceError if none of them can be used."""
     roots = [Path(path) for path in paths]
-    runs, left_out = _read_all(roots, trust_task)
-    runs = _without_copies(runs, left_out)
-    runs, notes, code = _one_code(runs, left_out, any_version)
+    left_out = [LeftOut(root, "there is no such folder") for root in roots if not root.is_dir()]
+    runs = _without_copies(_read_all(roots, trust_task, left_out), left_out)
+    versions = Counter(run.code for run in runs)
+    code = max(versions, key=lambda code: (versions[code], code), default="")  # the commonest
+    notes = []
+    if any_version and len(versions) > 1:
+        notes.append(f"Runs of several code versions are mixed, as asked: {_listed(versions)}.")
+        code = f"of {len(versions)} versions"
+    else:
+        why = "made by another code version: {}, the report's is {}".format
+        runs = _kept(runs, left_out, lambda run: why(run.code, code) if run.code != code else "")
     by_task: dict[str, list[Run]] = {}
     for run in runs:
         by_task.setdefault(run.config.task, []).append(run)
-    tasks = [_arrange(task, by_task[task], left_out) for task in sorted(by_task, key=_in_order)]
+    names = [*(task for task in PAPER_TASKS if task in by_task), *sorted(by_task)]
+    tasks = [_arrange(task, by_task[task], left_out) for task in dict.fromkeys(names)]
     if not tasks:
         reasons = "".join(f"\n  {item.path}: {item.why}" for item in left_out)
         where = ", ".join(map(str, roots)) or "no folder at all"
@@ -149,17 +226,19 @@ def load(
     return Collection(tasks, left_out, notes + _package_notes(runs), code)
 
 
-def _in_order(task: str) -> tuple[int, str]:
-    """The paper's tasks in its order, then the others by name."""
-    return PAPER_TASKS.index(task) if task in PAPER_TASKS else len(PAPER_TASKS), task
+def _kept(runs: list[Run], left_out: list[LeftOut], why: Callable[[Run], str]) -> list[Run]:
+    """The runs for which ``why`` gives no reason to leave them out."""
+    kept = []
+    for run in runs:
+        if reason := why(run):
+            left_out.append(LeftOut(run.folder.path, reason))
+        else:
+            kept.append(run)
+    return kept
 
 
-# ---- reading
-
-
-def _read_all(roots: Sequence[Path], trust_task: bool) -> tuple[list[Run], list[LeftOut]]:
-    runs: list[Run] = []
-    left_out = [LeftOut(root, "there is no such folder") for root in roots if not root.is_dir()]
+def _read_all(roots: Sequence[Path], trust_task: bool, left_out: list[LeftOut]) -> list[Run]:
+    runs = []
     found: dict[Path, Path] = {}
     for root in roots:
         for name in ("config.json", "episodes.csv"):
@@ -172,7 +251,7 @@ def _read_all(roots: Sequence[Path], trust_task: bool) -> tuple[list[Run], list[
             left_out.append(LeftOut(path, str(error).replace(f"{path}/", "")))
         except Exception as error:  # one odd file must not end the report
             left_out.append(LeftOut(path, f"cannot be read: {type(error).__name__}: {error}"))
-    return runs, left_out
+    return runs
 
 
 def read_run(folder: RunFolder) -> Run:
@@ -193,33 +272,15 @@ def read_run(folder: RunFolder) -> Run:
 def _without_copies(runs: list[Run], left_out: list[LeftOut]) -> list[Run]:
     """Of runs that have the same episodes under several seeds, keep those of the first seed."""
     first: dict[tuple[str, bytes], Run] = {}
-    kept = []
-    for run in sorted(runs, key=lambda run: run.config.seed):
+
+    def why(run: Run) -> str:
         episodes = run.table[:, : COLUMNS.index("seconds")]
         one = first.setdefault((run.config.task, episodes.tobytes()), run)
         if one.config.seed == run.config.seed:
-            kept.append(run)
-        else:
-            why = f"its episodes are those of {one.folder.path}, which has another seed: a copy"
-            left_out.append(LeftOut(run.folder.path, why))
-    return kept
+            return ""
+        return f"its episodes are those of {one.folder.path}, which has another seed: a copy"
 
-
-def _one_code(
-    runs: list[Run], left_out: list[LeftOut], any_version: bool
-) -> tuple[list[Run], list[str], str]:
-    """Keep the runs of the code version that made most of them (on a tie the last by name)."""
-    counts = Counter(run.code for run in runs)
-    if len(counts) <= 1 or any_version:
-        notes = [f"Runs of several code versions are mixed, as asked: {_listed(counts)}."]
-        code = f"of {len(counts)} versions" if len(counts) > 1 else "".join(counts)
-        return runs, notes if len(counts) > 1 else [], code
-    usual = max(counts, key=lambda code: (counts[code], code))
-    for run in runs:
-        if run.code != usual:
-            why = f"made by another code version: {run.code}, the report's is {usual}"
-            left_out.append(LeftOut(run.folder.path, why))
-    return [run for run in runs if run.code == usual], [], usual
+    return _kept(sorted(runs, key=lambda run: run.config.seed), left_out, why)
 
 
 def _package_notes(runs: list[Run]) -> list[str]:
@@ -228,9 +289,8 @@ def _package_notes(runs: list[Run]) -> list[str]:
     packages = sorted({name for found in versions for name in found} - {"advice-rl"})
     counts = {name: Counter(str(found.get(name)) for found in versions) for name in packages}
     several = [f"{name} {_listed(found)}" for name, found in counts.items() if len(found) > 1]
-    if not several:
-        return []
-    return [f"Runs were made with several versions of other packages: {'; '.join(several)}."]
+    note = "Runs were made with several versions of other packages"
+    return [f"{note}: {'; '.join(several)}."] if several else []
 
 
 def _listed(counts: Counter[str]) -> str:
@@ -239,15 +299,8 @@ def _listed(counts: Counter[str]) -> str:
 
 # ---- arranging
 
-_SEED = re.compile(r"seed-\d+")
-_OWNERS = {
-    "agent.lagrangian.": "ddpg-lag",
-    "agent.rcpo.": "rcpo",
-    "agent.csc.": "csc",
-    "agent.td3.": "td3",
-    "agent.sac.": "sac",
-}
-"""The agent to which alone settings belong, by the beginning of their names."""
+_OWNERS = {"lagrangian": "ddpg-lag", "rcpo": "rcpo", "csc": "csc", "td3": "td3", "sac": "sac"}
+"""The agent to which alone the settings of a part of AgentConfig belong."""
 _TABULAR = ("candidates_per_dimension", "candidate_budget", "unsafe_per_episode")
 """Settings of the ADVICE shield that the tabular shield uses too."""
 
@@ -265,117 +318,76 @@ def settings_of(config: TrainConfig) -> dict[str, Any]:
 def _lender(config: TrainConfig) -> str:
     """Whose shield a run starts with, without the seed and the method that both runs share."""
     parts = Path(config.shield_from or "").parts
-    named = [x for x in parts if x != file_name(config.method) and not _SEED.fullmatch(x)]
-    return "/".join(named[-2:])
+    own = re.compile(rf"seed-\d+|{re.escape(file_name(config.method))}")
+    return "/".join([part for part in parts if not own.fullmatch(part)][-2:])
 
 
 def _uses(method: str, name: str) -> bool:
     """True if a setting has an effect on a method: an agent's own settings only on that agent."""
     agent, shield = method.split("+")[0], method.split("+")[-1]
+    folder, _, rest = name.partition(".")
     if name == "shield_from":
         return shield in WITH_SHIELD
-    if name.startswith("shield."):
-        return shield == "advice" or (
-            shield == "tabular" and name.removeprefix("shield.") in _TABULAR
-        )
-    return all(agent == owner or not name.startswith(part) for part, owner in _OWNERS.items())
-
-
-def _place(study: str) -> tuple[str, str]:
-    """Section and label of a study that is not the comparison."""
-    row, name = STUDIES.get(study), (study or "other runs").replace(" ", "-")
-    return (row.section, row.label) if row and row.section else (file_name(name), name)
+    if folder == "shield":
+        return shield == "advice" or (shield == "tabular" and rest in _TABULAR)
+    return folder != "agent" or _OWNERS.get(rest.partition(".")[0], agent) == agent
 
 
 def _rank(study: str) -> tuple[int, int, str]:
     """The comparison is the first of: the table's comparisons, other studies, its variants."""
-    row = STUDIES.get(study)
-    if row is None:
+    if study not in STUDIES:
         return 1, 0, study
-    return 2 if row.section else 0, [*STUDIES].index(study), study
+    return 2 if STUDIES[study].section else 0, [*STUDIES].index(study), study
 
 
 def _arrange(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:
     """Divide one task's runs into the comparison, the variants and what is left out."""
     comparison, *_ = order = sorted({run.study for run in runs}, key=_rank)
-    groups: dict[tuple[str, str], list[Run]] = {}
     references: dict[str, dict[str, Any]] = {study: {} for study in order}
-    unique = _without_twins(sorted(runs, key=lambda run: order.index(run.study)), left_out)
-    for run in sorted(unique, key=lambda run: (run.config.seed, run.folder.path)):
+
+    def differs(run: Run) -> str:
         settings, reference = settings_of(run.config), references[run.study]
         other = sorted(n for n, value in settings.items() if reference.get(n, value) != value)
-        if other:
-            listed = "; ".join(f"{n} is {settings[n]!r}, elsewhere {reference[n]!r}" for n in other)
-            why = f"other settings than the first run of the study {run.study or '(no name)'}"
-            left_out.append(LeftOut(run.folder.path, f"{why}: {listed}"))
-            continue
-        references[run.study] = settings | reference
+        if not other:
+            references[run.study] = settings | reference
+            return ""
+        listed = "; ".join(f"{n} is {settings[n]!r}, elsewhere {reference[n]!r}" for n in other)
+        return (
+            f"other settings than the first run of the study {run.study or '(no name)'}: {listed}"
+        )
+
+    runs = _without_twins(sorted(runs, key=lambda run: order.index(run.study)), left_out)
+    runs.sort(key=lambda run: (run.config.seed, run.folder.path))
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in _kept(runs, left_out, differs):
         groups.setdefault((run.study, run.config.method), []).append(run)
     variants: dict[str, list[Variant]] = {}
     for (study, method), group in groups.items():
+        row, label = STUDIES.get(study), (study or "other runs").replace(" ", "-")
+        key = file_name(label)
+        if row and row.section:
+            key, label = row.section, row.label
+        if row and row.shields_from and not group[0].config.shield_from:
+            label = "plain"  # a method without a shield to start with
         if study != comparison:
-            key, label = _place(study)
-            row = STUDIES.get(study)
-            if row and row.shields_from and not group[0].config.shield_from:
-                label = "plain"  # a method without a shield to start with
             variants.setdefault(key, []).append(Variant(label, method, group))
-    known = [key for key in SECTIONS if key in variants]
-    variants = {
-        key: sorted(variants[key], key=lambda variant: (variant.label, variant.method))
-        for key in dict.fromkeys((*known, *sorted(variants)))
-    }
+    keys = dict.fromkeys((*SECTIONS, *sorted(variants)))
+    variants = {key: sorted(variants[key], key=lambda v: v[:2]) for key in keys if key in variants}
     methods = method_order(method for study, method in groups if study == comparison)
     compared = {method: groups[comparison, method] for method in methods}
-    row = STUDIES.get(comparison)
-    missing = _missing(compared, variants)
-    return TaskRuns(task, compared, variants, row.label if row else "", missing)
+    reference = STUDIES[comparison].label if comparison in STUDIES else ""
+    return TaskRuns(task, compared, variants, reference)
 
 
 def _without_twins(runs: list[Run], left_out: list[LeftOut]) -> list[Run]:
     """Of runs with the same method, seed and settings keep the longest, then the first."""
     seen: dict[tuple[Any, ...], Run] = {}
-    for run in sorted(runs, key=lambda run: -len(run.table)):
+
+    def why(run: Run) -> str:
         settings = json.dumps(settings_of(run.config), sort_keys=True)
         first = seen.setdefault((run.config.method, run.config.seed, settings), run)
-        if first is not run:
-            why = f"the same run as {first.folder.path} (same seed and settings)"
-            left_out.append(LeftOut(run.folder.path, why))
-    return list(seen.values())
+        if first is run:
+            return ""
+        return f"the same run as {first.folder.path} (same seed and settings)"
 
-
-def _missing(methods: dict[str, list[Run]], variants: dict[str, list[Variant]]) -> list[str]:
-    """Methods and seeds that the comparison lacks, and unfinished runs."""
-    absent = [method_label(name) for name in METHOD_LOOKS if name not in methods]
-    lines = [f"no runs of {', '.join(absent)}"] if absent else []
-    seeds = {run.config.seed for runs in methods.values() for run in runs}
-    for method, runs in methods.items():
-        gone = sorted(seeds - {run.config.seed for run in runs})
-        if gone:
-            lines.append(f"{method_label(method)}: no seed {', '.join(map(str, gone))}")
-        lines += _unfinished(method_label(method), runs)
-    for label, method, runs in (variant for found in variants.values() for variant in found):
-        lines += _unfinished(f"{method_label(method)}, {label}", runs)
-    return lines
-
-
-def _unfinished(name: str, runs: list[Run]) -> list[str]:
-    return [
-        f"{name}: seed {run.config.seed} is unfinished "
-        f"({len(run.table)} of {run.config.episodes} episodes)"
-        for run in runs
-        if not run.finished
-    ]
-
-
-def usable(runs: Sequence[Run]) -> list[Run]:
-    """The runs that enter means: the finished ones, or all of them while none is finished."""
-    return [run for run in runs if run.finished] or list(runs)
-
-
-def complete(runs: Sequence[Run]) -> list[Run]:
-    """The runs whose totals may be compared: the usable ones, if each has all its episodes.
-
-    Empty if a violation budget ended some of them: the others alone would look too good.
-    """
-    found = usable(runs)
-    return found if all(len(run.table) >= run.config.episodes for run in found) else []
+    return _kept(sorted(runs, key=lambda run: -len(run.table)), left_out, why)

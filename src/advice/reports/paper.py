@@ -7,20 +7,21 @@ differs if it lies on the other; in between nothing is shown. Claims without run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from advice.reports.claims import MIN_SEEDS
-from advice.reports.curves import total
-from advice.reports.load import Run, TaskRuns, complete
-from advice.reports.statistics import Floats, paired_difference, ratio
+from advice.reports.claims import MIN_SEEDS, best_of
+from advice.reports.load import TaskRuns, complete, totals
+from advice.reports.statistics import estimate, paired_difference, ratio
 from advice.reports.style import method_label
-from advice.reports.summaries import activation_of, after, timeouts
 from advice.reports.tables import Row, Table, shown
 from advice.runs.studies import FOUR_TASKS
 
 HOLDS, DIFFERS, OPEN, MISSING = "holds", "differs", "not shown", "not measured"
+BEST = "best other method"
+BySeed = Mapping[int, float]
 
 
 class Answer(NamedTuple):
@@ -34,208 +35,149 @@ class Answer(NamedTuple):
 NOTHING = Answer("no complete runs")
 
 
-class Claimed(NamedTuple):
-    """One claim of the paper, and how the runs of a task answer it."""
-
-    task: str
-    claim: str
-    answer: Callable[[TaskRuns], Answer]
-    figure: str
-    """The report's figure that shows it, without the task's name."""
-
-
-def _counts(runs: Sequence[Run], column: str, skip: int | None = None) -> dict[int, float]:
-    """Seed -> total after ``skip`` episodes, or after each run's own activation."""
-    return {
-        run.config.seed: total(run, column, activation_of(run) if skip is None else skip)
-        for run in complete(runs)
-    }
+def _of(task: TaskRuns, name: str, column: str, skip: int | None = None) -> BySeed:
+    """Totals of a method of the comparison, or of ADVICE in a "section" or "section: label"."""
+    if name in task.methods:
+        return totals(task.methods[name], column, task.after if skip is None else skip)
+    section, _, label = name.partition(": ")
+    found = (v for v in task.variants.get(section, []) if v.method == "advice")
+    return totals(next((v.runs for v in found if label in ("", v.label)), []), column, skip)
 
 
-def _values(found: Mapping[int, float]) -> Floats:
-    return np.array([found[seed] for seed in sorted(found)], dtype=np.float64)
-
-
-def _best(task: TaskRuns, column: str, skip: int, but: Sequence[str] = ("advice",)) -> str | None:
-    means = {
-        method: float(np.mean([*found.values()]))
-        for method, runs in task.methods.items()
-        if method not in but and (found := _counts(runs, column, skip))
-    }
-    return min(means, key=lambda method: (means[method], method)) if means else None
+def _times(
+    task: TaskRuns,
+    ours: str,
+    theirs: str = "ddpg",
+    column: str = "violation",
+    skip: int | None = None,
+    **limits: float,
+) -> Answer:
+    """The ratio of two totals; theirs is of a method, or of the best other method beside ours."""
+    if theirs != BEST:
+        others = {theirs: _of(task, theirs, column, skip)}
+    else:
+        skipped = task.after if skip is None else skip
+        groups = [v for v in task.variants.get(ours, task.compared) if v.method != "advice"]
+        others = {v.method: totals(v.runs, column, skipped) for v in groups}
+    best = best_of(others)
+    if best is None:
+        return NOTHING
+    return _ratio(_of(task, ours, column, skip), others[best], method_label(best), **limits)
 
 
 def _ratio(
-    ours: Mapping[int, float], theirs: Mapping[int, float], name: str, most: float, least: float
+    ours: BySeed, theirs: BySeed, name: str, most: float = 1.0, least: float = 0.0
 ) -> Answer:
     """ours / theirs, claimed to lie between ``least`` and ``most``."""
     if not ours or not theirs:
         return NOTHING
-    seeds = min(len(ours), len(theirs))
-    found = ratio([_values(ours)], [_values(theirs)])
-    here = f"{shown(found)} times {name}'s ({shown(float(np.mean([*ours.values()])))} against "
-    here += f"{shown(float(np.mean([*theirs.values()])))})"
+    mine, other = (estimate([*counts.values()]) for counts in (ours, theirs))
+    found = ratio([mine], [other])
+    here = f"{shown(found)} times {name}'s ({shown(mine.value)} against {shown(other.value)})"
     inside = least <= found.value <= most
     # an upper claim is about less than 1, a lower one about not losing anything
     sure = found.high < 1 if most < np.inf else inside
     contrary = found.low > 1 if most < np.inf else found.high < least
     verdict = HOLDS if inside and sure else DIFFERS if contrary else OPEN
+    seeds = min(mine.seeds, other.seeds)
     return Answer(here, verdict if seeds >= MIN_SEEDS else OPEN, seeds)
 
 
-def _less(ours: Mapping[int, float], theirs: Mapping[int, float], name: str) -> Answer:
+def _fewer(task: TaskRuns, ours: str, theirs: str, unit: str, column: str = "violation") -> Answer:
+    return _less(_of(task, ours, column), _of(task, theirs, column), unit)
+
+
+def _less(ours: BySeed, theirs: BySeed, unit: str) -> Answer:
     """The paired difference ours - theirs, claimed to be below zero."""
     found = paired_difference(ours, theirs)
     if found is None or np.isnan(found.low):
-        return NOTHING if found is None else Answer(f"{shown(found)} {name}", OPEN, 1)
-    seeds = len(set(ours) & set(theirs))
+        return NOTHING if found is None else Answer(f"{shown(found)} {unit}", OPEN, 1)
     verdict = HOLDS if found.high < 0 else DIFFERS if found.low > 0 else OPEN
-    return Answer(f"{shown(found)} {name} (paired)", verdict, seeds)
-
-
-def _fewest(task: TaskRuns) -> Answer:
-    best = _best(task, "violation", after(task))
-    if best is None:
-        return NOTHING
-    ours, theirs = (
-        _counts(task.methods.get(m, []), "violation", after(task)) for m in ("advice", best)
-    )
-    return _ratio(ours, theirs, method_label(best), 0.5, 0.0)
-
-
-def _goals(task: TaskRuns) -> Answer:
-    ours, theirs = (
-        _counts(task.methods.get(m, []), "success", after(task)) for m in ("advice", "ddpg")
-    )
-    return _ratio(ours, theirs, "DDPG", np.inf, 1.0)
+    return Answer(f"{shown(found)} {unit} (paired)", verdict, len(set(ours) & set(theirs)))
 
 
 def _in_time(task: TaskRuns) -> Answer:
-    runs, skip = complete(task.methods.get("advice", [])), after(task)
+    runs, skip = complete(task.methods.get("advice", [])), task.after
     if not runs:
         return NOTHING
-    share = np.array([1000 * timeouts(run, skip) / (len(run.table) - skip) for run in runs])
-    here = f"{shown(float(share.mean()))} in 1,000 episodes"
-    return Answer(here, HOLDS if share.mean() <= 100 else DIFFERS, len(runs))
+    share = np.mean([1000 * run.total("timeout", skip) / (len(run.table) - skip) for run in runs])
+    here = f"{shown(float(share))} in 1,000 episodes"
+    return Answer(here, HOLDS if share <= 100 else DIFFERS, len(runs))
 
 
 def _never_acts(task: TaskRuns) -> Answer:
-    found = _counts(task.methods.get("tabular", []), "interventions", 0)
-    if not found:
+    runs = complete(task.methods.get("tabular", []))
+    if not runs:
         return NOTHING
-    count = sum(found.values())
-    episodes = sum(len(run.table) for run in complete(task.methods["tabular"]))
+    count, episodes = sum(r.total("interventions") for r in runs), sum(len(r.table) for r in runs)
     here = f"{count:.0f} interventions in {episodes} episodes"
-    return Answer(here, HOLDS if count < 0.01 * episodes else DIFFERS, len(found))
+    return Answer(here, HOLDS if count < 0.01 * episodes else DIFFERS, len(runs))
 
 
-def _reduces(method: str) -> Callable[[TaskRuns], Answer]:
-    def answer(task: TaskRuns) -> Answer:
-        ours, theirs = (
-            _counts(task.methods.get(m, []), "violation", after(task)) for m in (method, "ddpg")
-        )
-        return _ratio(ours, theirs, "DDPG", 1.0, 0.0)
+class Claimed(NamedTuple):
+    """One claim of the paper, and how the runs of a task answer it."""
 
-    return answer
-
-
-def _cheapest(task: TaskRuns) -> Answer:
-    best = _best(task, "cost", after(task))
-    if best is None:
-        return NOTHING
-    ours, theirs = (_counts(task.methods.get(m, []), "cost", after(task)) for m in ("advice", best))
-    return _ratio(ours, theirs, method_label(best), 1.0, 0.0)
+    claim: str
+    answer: Callable[[TaskRuns], Answer]
+    figure: str = "overview-after"
+    """The report's figure that shows it, without the task's name."""
+    tasks: tuple[str, ...] = FOUR_TASKS
 
 
-def _variant(task: TaskRuns, section: str, label: str = "", method: str = "advice") -> list[Run]:
-    found = (v for v in task.variants.get(section, []) if v.method == method)
-    return next((v.runs for v in found if label in ("", v.label)), [])
-
-
-def _transfer(task: TaskRuns) -> Answer:
-    ours = _counts(_variant(task, "transfer"), "violation", 0)
-    others = {
-        v.method: _counts(v.runs, "violation", 0)
-        for v in task.variants.get("transfer", [])
-        if v.method != "advice" and complete(v.runs)
-    }
-    if not others:
-        return NOTHING
-    best = min(others, key=lambda m: float(np.mean([*others[m].values()])))
-    return _ratio(ours, others[best], method_label(best), 0.5, 0.0)
-
-
-def _more_time(task: TaskRuns) -> Answer:
-    ours = _counts(task.methods.get("advice", []), "success")
-    return _less(ours, _counts(_variant(task, "steps"), "success"), "goals with T = 1000")
-
-
-def _larger_k(task: TaskRuns) -> Answer:
-    five, three = (_counts(_variant(task, "fixed-k", f"K = {k}"), "violation") for k in (5, 3))
-    return _less(five, three, "violations of K = 5 beside K = 3")
-
-
-def _later(task: TaskRuns) -> Answer:
-    late = _counts(task.methods.get("advice", []), "violation")
-    early = _counts(_variant(task, "activation", "E = 250"), "violation")
-    return _less(late, early, "violations of E = 1000 beside E = 250")
-
-
-def _armed_early(task: TaskRuns) -> Answer:
-    ours = _counts(_variant(task, "early"), "violation", 0)
-    return _ratio(ours, _counts(task.methods.get("ddpg", []), "violation", 0), "DDPG", 1.0, 0.0)
-
-
-def _to_the_letter(task: TaskRuns) -> Answer:
-    ours = _counts(_variant(task, "preset"), "violation")
-    theirs = _counts(task.methods.get("ddpg", []), "violation", after(task))
-    return _ratio(ours, theirs, "DDPG", 0.5, 0.0)
-
-
-_GOAL = "randomised-goal"
+_GOAL = ("randomised-goal",)
+_MORE_GOALS = partial(
+    _fewer, ours="advice", theirs="steps", column="success", unit="goals with T = 1000"
+)
+_LARGER_K = partial(
+    _fewer,
+    ours="fixed-k: K = 5",
+    theirs="fixed-k: K = 3",
+    unit="violations of K = 5 beside K = 3",
+)
+_LATER = partial(
+    _fewer,
+    ours="advice",
+    theirs="activation: E = 250",
+    unit="violations of E = 1000 beside E = 250",
+)
 CLAIMS = (
-    *(
-        Claimed(t, "at most half the best other's violations", _fewest, "overview-after")
-        for t in FOUR_TASKS
-    ),
-    *(Claimed(t, "as many goals as DDPG", _goals, "overview-after") for t in FOUR_TASKS),
-    *(
-        Claimed(t, "at most 100 timeouts (not in the paper)", _in_time, "overview-after")
-        for t in FOUR_TASKS
-    ),
-    *(
-        Claimed(t, "the tabular shield hardly ever acts", _never_acts, "rates-full")
-        for t in FOUR_TASKS
-    ),
-    *(
-        Claimed(
-            t, "DDPG-Lag has fewer violations than DDPG", _reduces("ddpg-lag"), "overview-after"
-        )
-        for t in FOUR_TASKS
-    ),
-    *(
-        Claimed(t, "RCPO has somewhat fewer", _reduces("rcpo"), "overview-after")
-        for t in FOUR_TASKS
-    ),
-    *(Claimed(t, "CSC has somewhat fewer", _reduces("csc"), "overview-after") for t in FOUR_TASKS),
-    Claimed("constrained-randomised-goal", "the lowest cost", _cheapest, "overview-after"),
     Claimed(
-        "semi-random-goal", "a transferred shield halves the violations", _transfer, "transfer"
+        "at most half the best other's violations",
+        partial(_times, ours="advice", theirs=BEST, most=0.5),
     ),
-    Claimed(_GOAL, "longer episodes give more goals", _more_time, "steps"),
-    Claimed(_GOAL, "a larger K gives fewer violations", _larger_k, "fixed-k"),
-    Claimed(_GOAL, "a later start gives fewer violations after it", _later, "activation"),
     Claimed(
-        _GOAL, "with the paper's settings: half of DDPG's violations", _to_the_letter, "preset"
+        "as many goals as DDPG",
+        partial(_times, ours="advice", column="success", most=np.inf, least=1.0),
     ),
-    *(
-        Claimed(
-            t,
-            "armed early: fewer than DDPG, every violation counted (not in the paper)",
-            _armed_early,
-            "early",
-        )
-        for t in FOUR_TASKS
+    Claimed("at most 100 timeouts (not in the paper)", _in_time),
+    Claimed("the tabular shield hardly ever acts", _never_acts, "rates-full"),
+    Claimed("DDPG-Lag has fewer violations than DDPG", partial(_times, ours="ddpg-lag")),
+    Claimed("RCPO has somewhat fewer", partial(_times, ours="rcpo")),
+    Claimed("CSC has somewhat fewer", partial(_times, ours="csc")),
+    Claimed(
+        "the lowest cost",
+        partial(_times, ours="advice", theirs=BEST, column="cost"),
+        tasks=("constrained-randomised-goal",),
+    ),
+    Claimed(
+        "a transferred shield halves the violations",
+        partial(_times, ours="transfer", theirs=BEST, skip=0, most=0.5),
+        "transfer",
+        ("semi-random-goal",),
+    ),
+    Claimed("longer episodes give more goals", _MORE_GOALS, "steps", _GOAL),
+    Claimed("a larger K gives fewer violations", _LARGER_K, "fixed-k", _GOAL),
+    Claimed("a later start gives fewer violations after it", _LATER, "activation", _GOAL),
+    Claimed(
+        "with the paper's settings: half of DDPG's violations",
+        partial(_times, ours="preset", most=0.5),
+        "preset",
+        _GOAL,
+    ),
+    Claimed(
+        "armed early: fewer than DDPG, every violation counted (not in the paper)",
+        partial(_times, ours="early", skip=0),
+        "early",
     ),
 )
 
@@ -245,29 +187,25 @@ def paper_table(tasks: Sequence[TaskRuns], missing: bool = False) -> Table | Non
 
     Only runs of the table of studies answer a claim.
     """
-    tasks = [t for t in tasks if any(run.study for group in t.compared for run in group.runs)]
-    found = {task.task: task for task in tasks}
+    found = {
+        t.task: t for t in tasks if any(run.study for group in t.compared for run in group.runs)
+    }
     rows: list[Row] = []
-    for task, claim, answer, figure in CLAIMS:
-        said = answer(found[task]) if task in found else NOTHING
-        if said.verdict == MISSING and not missing:
-            continue
-        rows.append(
-            {
-                "claim": claim,
-                "task": task,
-                "here": said.here,
-                "seeds": str(said.seeds or "–"),
-                "verdict": said.verdict,
-                "figure": f"{task}-{figure}" if said is not NOTHING else "–",
-            }
-        )
+    for claim, answer, figure, names in CLAIMS:
+        for task in names:
+            said = answer(found[task]) if task in found else NOTHING
+            if said.verdict == MISSING and not missing:
+                continue
+            rows.append(
+                {
+                    "claim": claim,
+                    "task": task,
+                    "here": said.here,
+                    "seeds": str(said.seeds or "–"),
+                    "verdict": said.verdict,
+                    "figure": f"{task}-{figure}" if said is not NOTHING else "–",
+                }
+            )
     if all(row["verdict"] == MISSING for row in rows):
         return None
-    return Table(
-        "paper-claims",
-        "The paper's claims",
-        rows,
-        "After activation unless it says otherwise, with 95 % intervals. A claim is not shown "
-        f"while its interval includes no difference or there are fewer than {MIN_SEEDS} seeds.",
-    )
+    return Table("", "paper-claims", "The paper's claims", rows)

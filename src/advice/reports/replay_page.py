@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
+from PIL import Image
 
 from advice.reports.maps import KIND_COLOURS, outcome
 from advice.reports.page import render
@@ -27,6 +28,7 @@ from advice.runs.resimulate import (
     save_film,
 )
 from advice.shields.cautiousness import required_votes
+from advice.shields.shield import Shield
 from advice.types import Array, BrokenFileError, RateActions
 
 _MEMORY = 4000  # remembered features shown in the latent space
@@ -55,8 +57,7 @@ def write_replay(
 ) -> ReplayReport:
     """Simulate one episode of a run again and write its page (and film)."""
     folder = RunFolder.find(run, trust_task)
-    config = folder.read_config()
-    episode = choose_episode(folder, choice)
+    config, episode = folder.read_config(), choose_episode(folder, choice)
     replay = resimulate(folder, episode)
     found = counterfactuals(folder, replay, horizon) if counterfactual else None
     shield, notes = _shield_view(folder, replay)
@@ -66,7 +67,7 @@ def write_replay(
             frames = _jpegs(film(folder, replay))
         except Exception as error:  # whatever a foreign environment raises where it cannot draw
             notes.append(f"There are no frames of this environment: {error}")
-    record = replay.record
+    record, interventions = replay.record, int(replay.intervened.sum())
     data = {
         "arrays": {name: _packed(array) for name, array in (_arrays(replay) | shield).items()},
         "layout": {kind: places.tolist() for kind, places in replay.layout.items()},
@@ -81,41 +82,38 @@ def write_replay(
         "fps": replay.fps,
         "frames": frames,
     }
-    facts = [
-        ("task", config.task),
-        ("method", method_label(config.method)),
-        ("seed", config.seed),
-        ("episode", f"{episode} of {len(folder.read_episodes())}"),
-        ("ended with", outcome(replay)),
-        ("steps", record.steps),
-        ("return", f"{record.episode_return:.3f}"),
-        ("cost", f"{record.cost:.2f}"),
-        ("interventions", int(replay.intervened.sum())),
-        ("K", record.k or "not armed"),
-    ]
+    facts = {
+        "task": config.task,
+        "method": method_label(config.method),
+        "seed": config.seed,
+        "episode": f"{episode} of {len(folder.read_episodes())}",
+        "ended with": outcome(replay),
+        "steps": record.steps,
+        "return": f"{record.episode_return:.3f}",
+        "cost": f"{record.cost:.2f}",
+        "interventions": interventions,
+        "K": record.k or "not armed",
+    }
     if found is not None:
-        facts.append((f"needed within {horizon} steps", needed_in_words(found)))
+        facts[f"needed within {horizon} steps"] = needed_in_words(found)
+    values = {
+        "title": f"{method_label(config.method)} on {config.task}, episode {episode}",
+        "facts": facts.items(),
+        "notes": notes,
+        # "</" inside a script element would end it.
+        "data": Markup(json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
+        "has_car": replay.poses is not None,
+        "has_frames": bool(frames),
+        "has_lidar": replay.bins > 0,
+        "action_size": replay.executed.shape[1],
+        "has_shield": bool(shield),
+    }
     page = Path(out)
     page.parent.mkdir(parents=True, exist_ok=True)
-    text = render(
-        "replay.html.j2",
-        {
-            "title": f"{method_label(config.method)} on {config.task}, episode {episode}",
-            "facts": facts,
-            "notes": notes,
-            # "</" inside a script element would end it.
-            "data": Markup(json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
-            "has_car": replay.poses is not None,
-            "has_frames": bool(frames),
-            "has_lidar": replay.bins > 0,
-            "action_size": replay.executed.shape[1],
-            "has_shield": bool(shield),
-        },
-    )
-    page.write_text(text, encoding="utf-8")
+    page.write_text(render("replay.html.j2", values), encoding="utf-8")
     if video:
         save_film(folder, replay, video)
-    return ReplayReport(page, episode, int(replay.intervened.sum()), found, notes)
+    return ReplayReport(page, episode, interventions, found, notes)
 
 
 def needed_in_words(found: list[Counterfactual]) -> str:
@@ -128,104 +126,84 @@ def needed_in_words(found: list[Counterfactual]) -> str:
 
 def _arrays(replay: Replay) -> dict[str, Array]:
     """The episode itself."""
-    flags = ("violations", "successes", "intervened")
-    numbers = ("proposed", "executed", "rewards", "costs")
-    observations = replay.observations.reshape(len(replay.observations), -1)
-    arrays: dict[str, Array] = {"observations": observations.astype("<f4")}
-    arrays |= {name: getattr(replay, name).astype("<f4") for name in numbers}
-    arrays |= {name: getattr(replay, name).astype(np.uint8) for name in flags}
-    if replay.poses is not None:
-        arrays["poses"] = replay.poses.astype("<f4")
-    return arrays
+    numbers = ("proposed", "executed", "rewards", "costs", "violations", "successes", "intervened")
+    arrays = {name: getattr(replay, name) for name in numbers}
+    arrays["observations"] = replay.observations.reshape(len(replay.observations), -1)
+    return arrays if replay.poses is None else arrays | {"poses": replay.poses}
 
 
 def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], list[str]]:
     """Per step what the shield saw: votes and ratings of the fixed candidates, latent space."""
     if not folder.shield_file.exists():
         return {}, ["This run has no fitted shield, so there is no action map and no latent space."]
-    from advice import Shield
-
     try:
         shield = Shield.load(folder.shield_file)
     except BrokenFileError as error:
         return {}, [f"The shield cannot be shown: {error}"]
-    notes = ["The maps show the shield as the run left it; it may be fitted anew in a run."]
+    rate = final_critic(folder)
+    shown = "The maps show the shield as the run left it; it may be fitted anew in a run."
     if replay.record.k == 0:
-        notes = [
+        shown = (
             "The shield was not armed in this episode: the maps show what it would have said, with "
             f"K = {shield.k} as at the end of the run."
-        ]
-    rate = final_critic(folder)
+        )
+    rated = "Ratings are those of the critic as the run left it."
     if rate is None:
-        notes.append("The run has no checkpoint: actions are rated by nearness to the proposal.")
-    else:
-        notes.append("Ratings are those of the critic as the run left it.")
-    return _explained(shield, replay, rate), notes
+        rated = "The run has no checkpoint: actions are rated by nearness to the proposal."
+    return _explained(shield, replay, rate), [shown, rated]
 
 
-def _explained(shield: Any, replay: Replay, rate: RateActions | None) -> dict[str, Array]:
-    candidates, votes, ratings, latent, done, neighbours, safe, own, stuck = ([] for _ in range(9))
-    for obs, proposed, executed in zip(
-        replay.observations[:-1], replay.proposed, replay.executed, strict=True
-    ):
-        seen = shield.explain(obs, proposed, rate)
-        candidates.append(seen.candidates.reshape(len(seen.candidates), -1))
-        votes.append(seen.candidate_safe_neighbours)
-        ratings.append(seen.candidate_ratings)
-        latent.append(seen.latent)
-        changed = (proposed != executed).any()
-        done.append(shield.explain(obs, executed).latent if changed else seen.latent)
-        neighbours.append(seen.memory[seen.verdict.neighbours])
-        safe.append(seen.neighbour_safe)
-        own.append(seen.verdict.safe_neighbours)
-        stuck.append(seen.verdict.no_safe_action)
-    step = -(-len(seen.memory) // _MEMORY)
-    fixed = (np.array(candidates) == candidates[0]).all(axis=(0, 2))  # others follow the proposal
-    flat = np.array(ratings, dtype=np.float64)[:, fixed]
-    low, span = flat.min(axis=1, keepdims=True), np.ptp(flat, axis=1, keepdims=True)
-    shades = np.rint(255 * (flat - low) / np.where(span > 0, span, 1)).astype(np.uint8)
-    required = required_votes(replay.record.k or shield.k, shield.config.k_max, len(seen.memory))
+def _explained(shield: Shield, replay: Replay, rate: RateActions | None) -> dict[str, Array]:
+    steps = [*zip(replay.observations[:-1], replay.proposed, replay.executed, strict=True)]
+    seen = [shield.explain(obs, proposed, rate) for obs, proposed, _ in steps]
+    latent = np.array([x.latent for x in seen])
+    executed = latent.copy()
+    for t in np.flatnonzero(replay.intervened):
+        obs, _, action = steps[t]
+        executed[t] = shield.explain(obs, action).latent
+    memory, memory_safe = seen[0].memory, seen[0].memory_safe
+    candidates = np.array([x.candidates.reshape(len(x.candidates), -1) for x in seen])
+    fixed = (candidates == candidates[0]).all(axis=(0, 2))  # others follow the proposal
+    ratings = np.array([x.candidate_ratings for x in seen], dtype=np.float64)[:, fixed]
+    low, span = ratings.min(axis=1, keepdims=True), np.ptp(ratings, axis=1, keepdims=True)
+    shades = np.rint(255 * (ratings - low) / np.where(span > 0, span, 1)).astype(np.uint8)
+    required = required_votes(replay.record.k or shield.k, shield.config.k_max, len(memory))
+    every = -(-len(memory) // _MEMORY)
     return {
         "candidates": _plane(candidates[0][fixed]),
-        "votes": np.array(votes, dtype=np.uint8)[:, fixed],
+        "votes": np.array([x.candidate_safe_neighbours for x in seen], np.uint8)[:, fixed],
         "ratings": shades,
-        "ratingRange": np.hstack((low, low + span)).astype("<f4"),
-        "latentProposed": _plane(np.array(latent)),
-        "latentExecuted": _plane(np.array(done)),
-        "neighbours": _plane(np.array(neighbours)),
-        "neighboursSafe": np.array(safe, dtype=np.uint8),
-        "ownVotes": np.array(own, dtype=np.uint8),
-        "noSafe": np.array(stuck, dtype=np.uint8),
-        "memory": _plane(seen.memory[::step]),
-        "memorySafe": seen.memory_safe[::step].astype(np.uint8),
-        "required": np.array([required], dtype=np.uint8),
+        "ratingRange": np.hstack((low, low + span)),
+        "latentProposed": _plane(latent),
+        "latentExecuted": _plane(executed),
+        "neighbours": _plane(memory[np.array([x.verdict.neighbours for x in seen])]),
+        "neighboursSafe": np.array([x.neighbour_safe for x in seen]),
+        "ownVotes": np.array([x.verdict.safe_neighbours for x in seen], np.uint8),
+        "noSafe": np.array([x.verdict.no_safe_action for x in seen]),
+        "memory": _plane(memory[::every]),
+        "memorySafe": memory_safe[::every],
+        "required": np.array([required], np.uint8),
     }
 
 
 def _jpegs(frames: list[Array]) -> list[str]:
     """Some of the frames, evenly spaced, as data addresses of small pictures."""
-    from PIL import Image
-
     found = []
     for frame in frames[:: -(-len(frames) // _FRAMES)]:
-        picture = Image.fromarray(frame)
+        picture, stream = Image.fromarray(frame), io.BytesIO()
         picture.thumbnail((_FRAME_WIDTH, _FRAME_WIDTH))
-        stream = io.BytesIO()
         picture.save(stream, "JPEG", quality=72)
         found.append("data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode())
     return found
 
 
 def _plane(points: Array) -> Array:
-    """The first two numbers along the last axis, float32; a missing second one is 0."""
-    flat = points[..., :2].astype("<f4")
-    if flat.shape[-1] == 1:
-        flat = np.concatenate((flat, np.zeros_like(flat)), axis=-1)
-    return np.asarray(flat)
+    """The first two numbers along the last axis; a missing second one is 0."""
+    return np.pad(points, [(0, 0)] * (points.ndim - 1) + [(0, 1)])[..., :2]
 
 
 def _packed(array: Array) -> dict[str, Any]:
-    """An array as its type, shape and base64 bytes."""
-    kind = "u1" if array.dtype == np.uint8 else "f4"
-    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+    """An array as its type, shape and base64 bytes: flags and counts as u1, numbers as f4."""
+    kind = "u1" if array.dtype in (np.uint8, np.bool_) else "f4"
+    data = base64.b64encode(array.astype(f"<{kind}").tobytes()).decode("ascii")
     return {"type": kind, "shape": list(array.shape), "data": data}

@@ -20,97 +20,78 @@ Floats: TypeAlias = NDArray[np.float64]
 DRAWS = 20_000
 BOOTSTRAP_SEEDS = 8
 """With fewer seeds nothing is bootstrapped: a resampled mean cannot leave the range of the few."""
-TAIL = 0.975
+_PERMUTATIONS = stats.PermutationMethod(n_resamples=20_000, rng=0)
 
 
 class Estimate(NamedTuple):
-    """A mean and its standard error."""
+    """A mean over ``seeds`` runs and its standard error."""
 
     value: float
     error: float
+    seeds: int
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its 95 % interval."""
+    """An estimate and the ends of its 95 % interval, NaN if there is none."""
 
     value: float
-    low: float
-    """NaN, as ``high``, if there is no interval."""
-    high: float
-
-
-UNKNOWN = Interval(np.nan, np.nan, np.nan)
+    low: float = np.nan
+    high: float = np.nan
 
 
 def mean_and_error(values: Floats) -> tuple[Floats, Floats]:
     """Mean and standard error s / sqrt(n) over the first axis, (n, ...) -> (...); NaN if n = 1."""
     mean = np.mean(values, axis=0)
-    if len(values) < 2:
-        return mean, np.full(np.shape(mean), np.nan)
-    return mean, np.asarray(stats.sem(values, axis=0))
+    error = stats.sem(values, axis=0) if len(values) > 1 else np.full(np.shape(mean), np.nan)
+    return mean, np.asarray(error)
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float] | Floats) -> Estimate:
     """Mean and standard error of a few numbers; NaN if there are none."""
     if not len(values):
-        return Estimate(np.nan, np.nan)
+        return Estimate(np.nan, np.nan, 0)
     mean, error = mean_and_error(np.asarray(values, dtype=np.float64))
-    return Estimate(float(mean), float(error))
+    return Estimate(float(mean), float(error), len(values))
 
 
-def mean_interval(values: Floats) -> Interval:
+def mean_interval(values: Sequence[float] | Floats) -> Interval:
     """The mean over seeds, by Student's t; one seed has no interval."""
-    mean, error = estimate(values.tolist())
-    half = error * _quantile(len(values) - 1) if len(values) > 1 else np.nan
+    mean, error, seeds = estimate(values)
+    half = error * _quantile(seeds - 1)
     return Interval(mean, mean - half, mean + half)
 
 
 def _quantile(freedom: float) -> float:
-    return float(stats.t.ppf(TAIL, freedom))
+    return float(stats.t.ppf(0.975, freedom))
 
 
-def ratio(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Interval:
-    """mean(ours) / mean(theirs), its geometric mean over tasks.
+def ratio(ours: Sequence[Estimate], theirs: Sequence[Estimate]) -> Interval:
+    """ours / theirs, its geometric mean over tasks, by Welch's t on logarithms.
 
-    ``ours`` and ``theirs`` hold one array of seeds per task, in the same order.
+    ``ours`` and ``theirs`` hold one estimate per task, in the same order. A logarithm varies by the
+    estimate's error over the estimate (delta method). Where an estimate is 0 there is no logarithm,
+    and where nothing varies no error: then there is no interval.
     """
-    pairs = (([(estimate(x.tolist()), len(x)) for x in found]) for found in (ours, theirs))
-    return ratio_of_estimates(*pairs)
-
-
-def ratio_of_estimates(
-    ours: Sequence[tuple[Estimate, int]], theirs: Sequence[tuple[Estimate, int]]
-) -> Interval:
-    """The same for positive estimates, each with its number of seeds: Welch's t on logarithms.
-
-    A logarithm varies by the estimate's error over the estimate (delta method). Where an estimate
-    is 0 there is no logarithm, and where nothing varies no error: then the interval is NaN.
-    """
-    mine, other = (np.array([x.value for x, _ in found]) for found in (ours, theirs))
-    if not np.isfinite(np.append(mine, other)).all():  # violations per goal, without a goal
-        return Interval(np.nan, np.nan, np.nan)
-    if not (np.append(mine, other) > 0).all():
-        value = 0.0 if (other > 0).all() else np.nan
-        return Interval(value, np.nan, np.nan)
+    values, errors, seeds = np.array([*ours, *theirs]).T
+    mine, other = np.split(values, 2)
+    if not np.isfinite(values).all():  # violations per goal, without a goal
+        return Interval(np.nan)
+    if not (values > 0).all():
+        return Interval(0.0 if (other > 0).all() else np.nan)
     value = float(np.exp(np.log(mine / other).mean()))
-    variances = np.array([(x.error / x.value) ** 2 for x, _ in (*ours, *theirs)])
-    seeds = np.array([n for _, n in (*ours, *theirs)])
+    variances = (errors / values) ** 2
     total = variances.sum()
     if not total > 0:  # or NaN: one seed
-        return Interval(value, np.nan, np.nan)
+        return Interval(value)
     freedom = total**2 / (variances**2 / (seeds - 1)).sum()
     factor = float(np.exp(_quantile(freedom) * np.sqrt(total) / len(mine)))
     return Interval(value, value / factor, value * factor)
 
 
-def reduction(ours: Floats, theirs: Floats) -> Interval:
-    """1 - mean(ours) / mean(theirs): negative if ours has more."""
-    return saving(ratio([ours], [theirs]))
-
-
-def saving(found: Interval) -> Interval:
-    """1 - ratio."""
-    return Interval(1 - found.value, 1 - found.high, 1 - found.low)
+def saving(ours: Estimate, theirs: Estimate) -> Interval:
+    """1 - ours / theirs: negative if ours is more."""
+    value, low, high = ratio([ours], [theirs])
+    return Interval(1 - value, 1 - high, 1 - low)
 
 
 def improvement_probability(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Interval:
@@ -130,7 +111,7 @@ def _one_task(ours: Floats, theirs: Floats) -> Interval:
     value = float((np.sign(theirs[None, :] - ours[:, None]) / 2.0 + 0.5).mean())
     n, m = len(ours), len(theirs)
     if min(n, m) < 2:
-        return Interval(value, np.nan, np.nan)
+        return Interval(value)
     p = np.linspace(0.0, 1.0, 2001)
     pairs = 1 + ((n + m) / 2 - 1) * ((1 - p) / (2 - p) + p / (1 + p))
     error = np.sqrt(p * (1 - p) * pairs / (n * m))
@@ -138,14 +119,14 @@ def _one_task(ours: Floats, theirs: Floats) -> Interval:
     return Interval(value, min(float(inside[0]), value), max(float(inside[-1]), value))
 
 
-def quotient(above: Sequence[float], below: Sequence[float]) -> Estimate:
+def quotient(above: Sequence[float] | Floats, below: Sequence[float] | Floats) -> Estimate:
     """sum(above) / sum(below) of the same runs with its standard error (the ratio estimator)."""
     top, bottom = np.array(above, dtype=np.float64), np.array(below, dtype=np.float64)
     if not bottom.sum() > 0:
-        return Estimate(np.inf if top.sum() > 0 else np.nan, np.nan)
+        return Estimate(np.inf if top.sum() > 0 else np.nan, np.nan, len(top))
     value = top.sum() / bottom.sum()
-    _, error = estimate((top - value * bottom).tolist())
-    return Estimate(float(value), float(error / bottom.mean()))
+    error = estimate(top - value * bottom).error / bottom.mean()
+    return Estimate(float(value), float(error), len(top))
 
 
 def interquartile_mean(strata: Sequence[Floats], seed: int = 0) -> Interval:
@@ -153,21 +134,17 @@ def interquartile_mean(strata: Sequence[Floats], seed: int = 0) -> Interval:
 
     From eight seeds per stratum on with its bootstrap interval, resampled within each stratum.
     """
-    data = [np.asarray(stratum, dtype=np.float64) for stratum in strata]
-    value = float(stats.trim_mean(np.concatenate(data), 0.25))
-    least = min(map(len, data))
+    value = float(stats.trim_mean(np.concatenate(strata), 0.25))
+    least = min(map(len, strata))
     if least < BOOTSTRAP_SEEDS:
-        return Interval(value, np.nan, np.nan)
+        return Interval(value)
     generator = np.random.default_rng(seed)
-    draws = [x[generator.integers(len(x), size=(DRAWS, len(x)))] for x in data]
+    draws = [x[generator.integers(len(x), size=(DRAWS, len(x)))] for x in strata]
     # Hesterberg's expanded percentiles: as wide as Student's t for the smallest stratum
     share = stats.norm.cdf(-np.sqrt(least / (least - 1)) * _quantile(least - 1))
     resampled = stats.trim_mean(np.concatenate(draws, axis=1), 0.25, axis=1)
     low, high = np.quantile(resampled, (share, 1.0 - share))
     return Interval(value, float(low), float(high))
-
-
-_PERMUTATIONS = stats.PermutationMethod(n_resamples=20_000, rng=0)
 
 
 def rank_test(ours: Floats, theirs: Floats) -> float:
@@ -183,8 +160,7 @@ def rank_test(ours: Floats, theirs: Floats) -> float:
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
     """Mean of ours - theirs over common seeds, by Student's t."""
     common = sorted(set(ours) & set(theirs))
-    differences = np.array([ours[seed] - theirs[seed] for seed in common])
-    return mean_interval(differences) if common else None
+    return mean_interval([ours[seed] - theirs[seed] for seed in common]) if common else None
 
 
 def moving_average(values: Floats, window: int) -> Floats:
@@ -199,8 +175,5 @@ def moving_average(values: Floats, window: int) -> Floats:
 def run_lengths(values: NDArray[np.int64]) -> dict[int, float]:
     """Mean number of times that each value occurs in a row."""
     starts = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
-    lengths = np.diff(starts, append=len(values))
-    return {
-        int(value): float(lengths[values[starts] == value].mean())
-        for value in np.unique(values[starts])
-    }
+    lengths, first = np.diff(starts, append=len(values)), values[starts]
+    return {int(value): float(lengths[first == value].mean()) for value in np.unique(first)}

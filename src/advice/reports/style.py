@@ -1,4 +1,4 @@
-"""The colour, dash and name of every method, and matplotlib's settings."""
+"""The colour, dash and name of every method; matplotlib's settings are in templates/."""
 
 from __future__ import annotations
 
@@ -25,14 +25,10 @@ METHOD_LOOKS = {
 """After Okabe and Ito: told apart by colour-blind readers, legible on white and on near-black."""
 SPARE_COLOURS = ("#56b4e9", "#8f7ee7", "#a8a000", "#b0705a", "#4fae4f", "#e5709b")
 """For composed methods, in alphabetical order."""
-METHOD_LABELS = {
-    "ddpg": "DDPG",
-    "ddpg-lag": "DDPG-Lag",
-    "rcpo": "RCPO",
-    "tabular": "Tabular shield",
-    "csc": "CSC",
-    "advice": "ADVICE",
-}
+VARIANT_COLOURS = ("#1f83c4", "#009e73", "#d99a00", "#d55e00", "#c06fa0", "#8f7ee7", "#7d8590")
+METHOD_LABELS = dict(
+    zip(METHOD_LOOKS, ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE"), strict=True)
+)
 SAFE, UNSAFE = "#1f83c4", "#d55e00"
 INK = "#20262e"
 """Text and axes; the page replaces it by the theme's own."""
@@ -41,8 +37,7 @@ GRID = "#8b949e"
 
 def method_label(method: str) -> str:
     """The name people read."""
-    parts = method.split("+")
-    return " + ".join(METHOD_LABELS.get(part, part) for part in parts)
+    return " + ".join(METHOD_LABELS.get(part, part) for part in method.split("+"))
 
 
 def method_order(methods: Iterable[str]) -> list[str]:
@@ -62,34 +57,8 @@ def method_looks(methods: Iterable[str]) -> dict[str, Look]:
 
 def variant_looks(labels: Iterable[str]) -> dict[str, Look]:
     """Looks for the variants of a study, in their order."""
-    colours = ("#1f83c4", "#009e73", "#d99a00", "#d55e00", "#c06fa0", "#8f7ee7", "#7d8590")
-    dashes = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
+    colours, dashes = VARIANT_COLOURS, ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
     return {
         label: Look(colours[i % len(colours)], dashes[i % len(dashes)], 1.8)
         for i, label in enumerate(labels)
     }
-
-
-RC: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.labelsize": 10,
-    "legend.fontsize": 9,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor"), INK),
-    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": GRID,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.7,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "pdf.fonttype": 3,
-    "path.simplify": True,
-}

@@ -4,38 +4,40 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from advice.reports.statistics import Estimate, Interval
 
-Value: TypeAlias = str | int | float | Estimate | Interval
-Row: TypeAlias = Mapping[str, Value]
-"""Column title -> value; all rows of a table have the same columns."""
+Row: TypeAlias = dict[str, Any]
+"""Column title -> str, int, float, Estimate or Interval; all rows of a table have the same."""
 _PARTS = {Estimate: ("mean", "standard error"), Interval: ("estimate", "low", "high")}
 
 
 class Table(NamedTuple):
     """Rows of text and numbers with a caption."""
 
-    name: str
-    """File name without its ending."""
+    task: str
+    """As a part of file names; empty if it is about all tasks."""
+    kind: str
     title: str
     rows: Sequence[Row]
     caption: str = ""
+    """The page adds an explanation of the table's kind."""
 
     @property
-    def header(self) -> list[str]:
-        return list(self.rows[0]) if self.rows else []
+    def name(self) -> str:
+        """File name without its ending."""
+        return f"{self.task}-{self.kind}" if self.task else self.kind
 
     @property
     def text(self) -> list[list[str]]:
-        """The values as the page shows them."""
-        return [[shown(value) for value in row.values()] for row in self.rows]
+        """The values as the page shows them, below the columns' titles."""
+        return [[*self.rows[0]], *([shown(value) for value in row.values()] for row in self.rows)]
 
 
-def shown(value: Value) -> str:
+def shown(value: Any) -> str:
     """A number to three significant digits; NaN is a dash."""
     if isinstance(value, str):
         return value
@@ -70,47 +72,39 @@ def _places(value: float, error: float) -> int:
     return max(0, min(1 - math.floor(math.log10(error)), digits))
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Value]]) -> None:
-    """Full precision: reading the file back gives the same numbers."""
-    with open(path, "w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(
-            [repr(float(cell)) if isinstance(cell, float) else cell for cell in row] for row in rows
-        )
-
-
-def write_table(table: Table, folder: Path) -> None:
-    """NAME.csv, where an estimate takes two columns and an interval three, and NAME.tex."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / f"{table.name}.csv", *_spread(table))
-    (folder / f"{table.name}.tex").write_text(as_latex(table), encoding="utf-8")
-
-
-def _spread(table: Table) -> tuple[list[str], list[list[Value]]]:
-    """Header and rows with an estimate in two columns and an interval in three."""
-    columns: dict[str, list[Value]] = {}
-    for title in table.header:
-        values = [row[title] for row in table.rows]
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """Full precision, where an estimate takes two columns and an interval three."""
+    columns: dict[str, list[Any]] = {}
+    for title in rows[0]:
+        values = [row[title] for row in rows]
         kind = next((type(v) for v in values if isinstance(v, Estimate | Interval)), None)
         if kind is None:
             columns[title] = values
             continue
         for i, part in enumerate(_PARTS[kind]):
-            columns[f"{title} ({part})"] = [
-                v[i] if isinstance(v, kind) else math.nan for v in values
-            ]
-    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
+            found = [v[i] if isinstance(v, kind) else math.nan for v in values]
+            columns[f"{title} ({part})"] = found
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+def write_table(table: Table, folder: Path) -> None:
+    """NAME.csv and NAME.tex."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(folder / f"{table.name}.csv", table.rows)
+    (folder / f"{table.name}.tex").write_text(as_latex(table), encoding="utf-8")
 
 
 def as_latex(table: Table) -> str:
     """A booktabs tabular with its caption."""
-    header, *rows = (" & ".join(map(_escaped, row)) for row in (table.header, *table.text))
+    header, *rows = (" & ".join(cell.translate(_LATEX) for cell in row) for row in table.text)
     body = "".join(f"{row} \\\\\n" for row in rows)
     return rf"""\begin{{table}}[htb]
 \centering
-\caption{{{_escaped(table.title)}}}
-\begin{{tabular}}{{@{{}}l{"r" * (len(table.header) - 1)}@{{}}}}
+\caption{{{table.title.translate(_LATEX)}}}
+\begin{{tabular}}{{@{{}}l{"r" * (len(table.rows[0]) - 1)}@{{}}}}
 \toprule
 {header} \\
 \midrule
@@ -121,23 +115,9 @@ def as_latex(table: Table) -> str:
 
 
 _LATEX = str.maketrans(
-    {
-        **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        **{mark: f"${mark}$" for mark in "<>|"},
-        "±": r"$\pm$",
-        "–": "--",
-        "−": "$-$",
-        "²": "$^2$",
-        "∞": r"$\infty$",
-        "γ": r"$\gamma$",
-        "Δ": r"$\Delta$",
-        "σ": r"$\sigma$",
-    }
+    {mark: f"\\{mark}" for mark in "&%$#_{}"}
+    | {mark: f"${mark}$" for mark in "<>|"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "–": "--", "−": "$-$", "²": "$^2$", "∞": r"$\infty$"}
+    | {"γ": r"$\gamma$", "Δ": r"$\Delta$", "σ": r"$\sigma$"}
 )
-
-
-def _escaped(text: str) -> str:
-    return text.translate(_LATEX)
