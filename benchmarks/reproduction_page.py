@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from advice.reports.load import load
-from advice.reports.paper import MISSING, paper_table
+from advice.reports.claims import MISSING, paper_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 BEGIN = "<!-- claims: written by benchmarks/reproduction_page.py -->\n"

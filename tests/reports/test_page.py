@@ -115,7 +115,7 @@ def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
     methods = load([tmp_path]).tasks[0].methods
     curves = [c for m, r in methods.items() if (c := curve(m, m, r, METRICS["return"]))]
     drawn = draw_row({"return": curves}, method_looks(methods), "episode")
-    drawing = Drawing("x", "x", "x", *drawn)
+    drawing = Drawing("x", "x", "x", "x", *drawn)
     rows = drawn_and_written(drawing, tmp_path / "figures")
     for line in drawing.figure.axes[0].lines:
         mine = [row for row in rows if row["series"] == line.get_label()]
@@ -123,7 +123,7 @@ def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
         assert [float(row["episode"]) for row in mine] == np.asarray(line.get_xdata()).tolist()
     history = k_history(methods["advice"][0])
     assert history is not None
-    drawing = Drawing("k", "k", "k", *draw_k_history(history, "k"))
+    drawing = Drawing("k", "k", "k", "k", *draw_k_history(history, "k"))
     rows = drawn_and_written(drawing, tmp_path / "figures")
     upper, lower, recent = (
         np.asarray(line.get_ydata()) for line in drawing.figure.axes[0].lines[:3]
@@ -180,11 +180,11 @@ def test_the_same_runs_give_the_same_figure(tmp_path: Path) -> None:
     (run,) = write_grid(tmp_path / "runs", methods=("advice",), seeds=[0])
     history = k_history(read_run(run))
     assert history is not None
-    drawings = [Drawing("k", "k", "k", *draw_k_history(history, "k")) for _ in range(2)]
+    drawings = [Drawing("k", "k", "k", "k", *draw_k_history(history, "k")) for _ in range(2)]
     first, second = (save(d, tmp_path / str(i)) for i, d in enumerate(drawings))
     assert first == second
     for ending in ("png", "pdf"):
-        assert len({(tmp_path / i / f"k.{ending}").read_bytes() for i in "01"}) == 1
+        assert len({(tmp_path / i / f"k-k.{ending}").read_bytes() for i in "01"}) == 1
 
 
 def test_methods_look_the_same_everywhere() -> None:

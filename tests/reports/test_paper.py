@@ -13,7 +13,7 @@ from made_up import write_grid, write_run
 
 from advice.config import ShieldConfig, TrainConfig
 from advice.reports.load import load
-from advice.reports.paper import DIFFERS, HOLDS, MISSING, OPEN, _less, _ratio, paper_table
+from advice.reports.claims import DIFFERS, HOLDS, MISSING, OPEN, _less, _ratio, paper_table
 from advice.runs.records import COLUMNS, RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ MANY = {0: 50.0, 1: 52.0, 2: 51.0}
 def test_verdicts_of_ratios(
     ours: dict[int, float], theirs: dict[int, float], most: float, least: float, verdict: str
 ) -> None:
-    assert _ratio(ours, theirs, "DDPG", most, least).verdict == verdict
+    assert _ratio(ours, theirs, most, least).verdict == verdict
 
 
 def test_verdicts_of_paired_differences() -> None:

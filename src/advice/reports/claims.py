@@ -1,21 +1,38 @@
-"""The headline: a sentence computed from the runs, and silence when there are too few of them."""
+"""What may be claimed: the headline of each task, and the paper's claims one by one.
+
+The headline is a sentence computed from the runs, and silence when there are too few of them. A
+claim of the paper about a ratio or a difference holds if the 95 % interval lies on the claimed
+side, and differs if it lies on the other; in between nothing is shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from advice.reports.statistics import Interval, estimate, rank_test, saving
+from advice.reports.load import Run, TaskRuns, complete, totals
+from advice.reports.statistics import (
+    Interval,
+    estimate,
+    paired_difference,
+    rank_test,
+    ratio,
+    saving,
+)
 from advice.reports.style import method_label
+from advice.reports.tables import Row, Table, shown
+from advice.runs.studies import FOUR_TASKS, PAPER_TASKS
 
 MIN_SEEDS = 3
 """With fewer seeds on either side nothing is claimed: an interval from two numbers is a guess."""
 GOOD_SEEDS = 5
 """The paper's number of seeds; with fewer a claim is called preliminary."""
 
-Totals = Mapping[str, Mapping[int, float]]
+HOLDS, DIFFERS, OPEN, MISSING = "holds", "differs", "not shown", "not measured"
+BySeed = Mapping[int, float]
+Totals = Mapping[str, BySeed]
 """method -> seed -> total"""
 
 
@@ -28,20 +45,20 @@ class Claim(NamedTuple):
     saved: Interval | None = None
 
 
-def compare(task: str, totals: Totals, what: str = "violations") -> Claim:
+def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
     """ADVICE against the method with the lowest mean of the others.
 
     A method without totals, for its runs are incomplete, is named and not compared.
     """
-    if "advice" not in totals:
+    if "advice" not in counts:
         return Claim(f"{task}: there is no run of ADVICE to compare.")
-    if not totals["advice"]:
+    if not counts["advice"]:
         return Claim(f"{task}: the runs of ADVICE are incomplete, so nothing is claimed.")
-    left_out = not_compared(totals)
-    best = best_of({method: seeds for method, seeds in totals.items() if method != "advice"})
+    left_out = not_compared(counts)
+    best = best_of({method: seeds for method, seeds in counts.items() if method != "advice"})
     if best is None:
         return Claim(f"{task}: there is no other method to compare ADVICE with.{left_out}")
-    mine, theirs = (np.array([*totals[method].values()]) for method in ("advice", best))
+    mine, theirs = (np.array([*counts[method].values()]) for method in ("advice", best))
     few, other = min(len(mine), len(theirs)), method_label(best)
     seeds = f"{len(mine)} and {len(theirs)} seeds"
     if len(mine) == len(theirs):
@@ -76,13 +93,164 @@ def compare(task: str, totals: Totals, what: str = "violations") -> Claim:
     return Claim(f"{sentence}.{left_out}", bool(saved.low > 0 or by_rank), saved)
 
 
-def best_of(totals: Totals) -> str | None:
+def best_of(counts: Totals) -> str | None:
     """The method with the lowest mean; None if none has totals."""
-    means = {method: np.mean([*seeds.values()]) for method, seeds in totals.items() if seeds}
+    means = {method: np.mean([*seeds.values()]) for method, seeds in counts.items() if seeds}
     return min(means, key=lambda method: (means[method], method), default=None)
 
 
-def not_compared(totals: Totals) -> str:
+def not_compared(counts: Totals) -> str:
     """A sentence that names the methods without totals; empty if there are none."""
-    names = [method_label(method) for method, seeds in totals.items() if not seeds]
+    names = [method_label(method) for method, seeds in counts.items() if not seeds]
     return f" Not compared, because their runs are incomplete: {', '.join(names)}." if names else ""
+
+
+# ---- the paper's claims
+
+
+class Answer(NamedTuple):
+    """What the runs say about one claim."""
+
+    here: str
+    verdict: str = MISSING
+    seeds: int = 0
+
+
+NOTHING = Answer("no complete runs")
+
+
+def _ratio(
+    ours: BySeed, theirs: BySeed, most: float = 1.0, least: float = 0.0, name: str = "DDPG"
+) -> Answer:
+    """ours / theirs, claimed to lie between ``least`` and ``most``."""
+    if not ours or not theirs:
+        return NOTHING
+    mine, other = (estimate([*counts.values()]) for counts in (ours, theirs))
+    found = ratio([mine], [other])
+    here = f"{shown(found)} times {name}'s ({shown(mine.value)} against {shown(other.value)})"
+    inside = least <= found.value <= most
+    # an upper claim is about less than 1, a lower one about not losing anything
+    sure = found.high < 1 if most < np.inf else inside
+    contrary = found.low > 1 if most < np.inf else found.high < least
+    verdict = HOLDS if inside and sure else DIFFERS if contrary else OPEN
+    seeds = min(mine.seeds, other.seeds)
+    return Answer(here, verdict if seeds >= MIN_SEEDS else OPEN, seeds)
+
+
+def _best(ours: BySeed, others: Mapping[str, BySeed], most: float) -> Answer:
+    """The ratio to the lowest of the others."""
+    best = best_of(others)
+    return _ratio(ours, others[best], most, name=method_label(best)) if best else NOTHING
+
+
+def _less(ours: BySeed, theirs: BySeed, unit: str) -> Answer:
+    """The paired difference ours - theirs, claimed to be below zero."""
+    found = paired_difference(ours, theirs)
+    if found is None or np.isnan(found.low):
+        return NOTHING if found is None else Answer(f"{shown(found)} {unit}", OPEN, 1)
+    verdict = HOLDS if found.high < 0 else DIFFERS if found.low > 0 else OPEN
+    return Answer(f"{shown(found)} {unit} (paired)", verdict, len(set(ours) & set(theirs)))
+
+
+def _in_time(runs: list[Run], skip: int) -> Answer:
+    if not runs:
+        return NOTHING
+    share = np.mean([1000 * run.total("timeout", skip) / (len(run.table) - skip) for run in runs])
+    here = f"{shown(float(share))} in 1,000 episodes"
+    return Answer(here, HOLDS if share <= 100 else DIFFERS, len(runs))
+
+
+def _never_acts(runs: list[Run]) -> Answer:
+    if not runs:
+        return NOTHING
+    count = sum(run.total("interventions") for run in runs)
+    episodes = sum(len(run.table) for run in runs)
+    here = f"{count:.0f} interventions in {episodes} episodes"
+    return Answer(here, HOLDS if count < 0.01 * episodes else DIFFERS, len(runs))
+
+
+def _answers(task: TaskRuns) -> list[tuple[str, str, tuple[str, ...], Answer]]:
+    """Each claim, the figure that shows it, the tasks it is about, what this task's runs say."""
+
+    def of(method: str, column: str = "violation", skip: int = task.after) -> BySeed:
+        return totals(task.methods.get(method, []), column, skip)
+
+    def variant(
+        key: str, label: str = "", column: str = "violation", skip: int | None = None
+    ) -> BySeed:
+        """ADVICE in a section, counted from each run's own activation or from ``skip``."""
+        found = (v for v in task.variants.get(key, []) if v.method == "advice")
+        return totals(next((v.runs for v in found if label in ("", v.label)), []), column, skip)
+
+    overview, four, goal = "overview-after", FOUR_TASKS, ("randomised-goal",)
+    others = [method for method in task.methods if method != "advice"]
+    violations, costs = ({m: of(m, column) for m in others} for column in ("violation", "cost"))
+    plain = [v for v in task.variants.get("transfer", []) if v.method != "advice"]
+    moved = {v.method: totals(v.runs, "violation", 0) for v in plain}
+    goals, ddpg = of("advice", "success"), of("ddpg")
+    in_time = _in_time(complete(task.methods.get("advice", [])), task.after)
+    never = _never_acts(complete(task.methods.get("tabular", [])))
+    more = _less(goals, variant("steps", column="success"), "goals with T = 1000")
+    three, five = (variant("fixed-k", f"K = {k}") for k in (3, 5))
+    larger = _less(five, three, "violations of K = 5 beside K = 3")
+    early = variant("activation", "E = 250")
+    later = _less(of("advice"), early, "violations of E = 1000 beside E = 250")
+    armed = _ratio(variant("early", skip=0), of("ddpg", skip=0))
+    constrained, semi_random = ("constrained-randomised-goal",), ("semi-random-goal",)
+    transferred = _best(variant("transfer", skip=0), moved, 0.5)
+    letter = _ratio(variant("preset"), ddpg, 0.5)
+    not_ours = "(not in the paper)"
+    return [
+        (
+            "at most half the best other's violations",
+            overview,
+            four,
+            _best(of("advice"), violations, 0.5),
+        ),
+        (
+            "as many goals as DDPG",
+            overview,
+            four,
+            _ratio(goals, of("ddpg", "success"), np.inf, 1.0),
+        ),
+        (f"at most 100 timeouts {not_ours}", overview, four, in_time),
+        ("the tabular shield hardly ever acts", "rates-full", four, never),
+        ("DDPG-Lag has fewer violations than DDPG", overview, four, _ratio(of("ddpg-lag"), ddpg)),
+        ("RCPO has somewhat fewer", overview, four, _ratio(of("rcpo"), ddpg)),
+        ("CSC has somewhat fewer", overview, four, _ratio(of("csc"), ddpg)),
+        ("the lowest cost", overview, constrained, _best(of("advice", "cost"), costs, 1.0)),
+        ("a transferred shield halves the violations", "transfer", semi_random, transferred),
+        ("longer episodes give more goals", "steps", goal, more),
+        ("a larger K gives fewer violations", "fixed-k", goal, larger),
+        ("a later start gives fewer violations after it", "activation", goal, later),
+        ("with the paper's settings: half of DDPG's violations", "preset", goal, letter),
+        (f"armed early: fewer than DDPG, every violation counted {not_ours}", "early", four, armed),
+    ]
+
+
+def paper_table(tasks: Sequence[TaskRuns], missing: bool = False) -> Table | None:
+    """Claim by claim, with ``missing`` also those without runs; None if none is answered.
+
+    Only runs of the table of studies answer a claim.
+    """
+    found = {name: TaskRuns(name, {}, {}, "") for name in PAPER_TASKS}
+    for task in tasks:
+        if task.task in found and any(run.study for group in task.compared for run in group.runs):
+            found[task.task] = task
+    rows: list[Row] = []
+    for said in zip(*map(_answers, found.values()), strict=True):  # the same claim for all tasks
+        for name, (claim, figure, about, answer) in zip(found, said, strict=True):
+            if name in about and (missing or answer.verdict != MISSING):
+                rows.append(
+                    {
+                        "claim": claim,
+                        "task": name,
+                        "here": answer.here,
+                        "seeds": str(answer.seeds or "–"),
+                        "verdict": answer.verdict,
+                        "figure": f"{name}-{figure}" if answer is not NOTHING else "–",
+                    }
+                )
+    if all(row["verdict"] == MISSING for row in rows):
+        return None
+    return Table("", "paper-claims", "The paper's claims", rows)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,8 +167,8 @@ class TaskRuns(NamedTuple):
     @property
     def after(self) -> int:
         """Episodes to skip so that only the shielded part counts; 0 if no run got that far."""
-        lengths = (len(run.table) for runs in self.methods.values() for run in usable(runs))
-        return self.activation if max(lengths) > self.activation else 0
+        runs = [run for runs in self.methods.values() for run in usable(runs)]
+        return self.activation if any(len(run.table) > self.activation for run in runs) else 0
 
     @property
     def missing(self) -> list[str]:
@@ -204,54 +204,40 @@ def load(
     """Read all runs below ``paths``; raises AdviceError if none of them can be used."""
     roots = [Path(path) for path in paths]
     left_out = [LeftOut(root, "there is no such folder") for root in roots if not root.is_dir()]
-    runs = _without_copies(_read_all(roots, trust_task, left_out), left_out)
+    runs = list(_without_copies(_read_all(roots, trust_task, left_out), left_out))
     versions = Counter(run.code for run in runs)
     code = max(versions, key=lambda code: (versions[code], code), default="")  # the commonest
     notes = []
     if any_version and len(versions) > 1:
-        notes.append(f"Runs of several code versions are mixed, as asked: {_listed(versions)}.")
         code = f"of {len(versions)} versions"
-    else:
-        why = "made by another code version: {}, the report's is {}".format
-        runs = _kept(runs, left_out, lambda run: why(run.code, code) if run.code != code else "")
-    by_task: dict[str, list[Run]] = {}
-    for run in runs:
-        by_task.setdefault(run.config.task, []).append(run)
-    names = [*(task for task in PAPER_TASKS if task in by_task), *sorted(by_task)]
-    tasks = [_arrange(task, by_task[task], left_out) for task in dict.fromkeys(names)]
+        listed = ", ".join(f"{name} ({count} runs)" for name, count in sorted(versions.items()))
+        notes.append(f"Runs of several code versions are mixed, as asked: {listed}.")
+    by_task: dict[str, list[Run]] = {task: [] for task in PAPER_TASKS}
+    for run in sorted(runs, key=lambda run: run.config.task):
+        if notes or run.code == code:
+            by_task.setdefault(run.config.task, []).append(run)
+        else:
+            why = f"made by another code version: {run.code}, the report's is {code}"
+            left_out.append(LeftOut(run.folder.path, why))
+    tasks = [_arrange(task, found, left_out) for task, found in by_task.items() if found]
     if not tasks:
         reasons = "".join(f"\n  {item.path}: {item.why}" for item in left_out)
         where = ", ".join(map(str, roots)) or "no folder at all"
         raise AdviceError(f"expected runs below {where}, found none that can be used{reasons}")
-    return Collection(tasks, left_out, notes + _package_notes(runs), code)
+    return Collection(tasks, left_out, notes, code)
 
 
-def _kept(runs: list[Run], left_out: list[LeftOut], why: Callable[[Run], str]) -> list[Run]:
-    """The runs for which ``why`` gives no reason to leave them out."""
-    kept = []
-    for run in runs:
-        if reason := why(run):
-            left_out.append(LeftOut(run.folder.path, reason))
-        else:
-            kept.append(run)
-    return kept
-
-
-def _read_all(roots: Sequence[Path], trust_task: bool, left_out: list[LeftOut]) -> list[Run]:
-    runs = []
-    found: dict[Path, Path] = {}
-    for root in roots:
-        for name in ("config.json", "episodes.csv"):
-            for file in sorted(root.rglob(name)):
-                found.setdefault(file.parent.resolve(), file.parent)
-    for path in sorted(found.values()):
+def _read_all(roots: list[Path], trust_task: bool, left_out: list[LeftOut]) -> Iterator[Run]:
+    names = ("config.json", "episodes.csv")
+    files = [file for root in roots for name in names for file in root.rglob(name)]
+    folders = {file.parent.resolve(): file.parent for file in sorted(files, reverse=True)}
+    for path in sorted(folders.values()):
         try:
-            runs.append(read_run(RunFolder(path, trust_task)))
+            yield read_run(RunFolder(path, trust_task))
         except AdviceError as error:
             left_out.append(LeftOut(path, str(error).replace(f"{path}/", "")))
         except Exception as error:  # one odd file must not end the report
             left_out.append(LeftOut(path, f"cannot be read: {type(error).__name__}: {error}"))
-    return runs
 
 
 def read_run(folder: RunFolder) -> Run:
@@ -269,35 +255,46 @@ def read_run(folder: RunFolder) -> Run:
     return Run(folder, config, provenance, table, study_name(config, folder.path))
 
 
-def _without_copies(runs: list[Run], left_out: list[LeftOut]) -> list[Run]:
-    """Of runs that have the same episodes under several seeds, keep those of the first seed."""
-    first: dict[tuple[str, bytes], Run] = {}
-
-    def why(run: Run) -> str:
+def _without_copies(runs: Iterable[Run], left_out: list[LeftOut]) -> Iterator[Run]:
+    """Of runs that have the same episodes under several seeds, those of the first seed."""
+    seen: dict[tuple[str, bytes], Run] = {}
+    for run in sorted(runs, key=lambda run: run.config.seed):
         episodes = run.table[:, : COLUMNS.index("seconds")]
-        one = first.setdefault((run.config.task, episodes.tobytes()), run)
-        if one.config.seed == run.config.seed:
-            return ""
-        return f"its episodes are those of {one.folder.path}, which has another seed: a copy"
-
-    return _kept(sorted(runs, key=lambda run: run.config.seed), left_out, why)
-
-
-def _package_notes(runs: list[Run]) -> list[str]:
-    """A note if other packages differ in their versions; no reason to leave a run out."""
-    versions = [run.provenance.get("versions", {}) for run in runs]
-    packages = sorted({name for found in versions for name in found} - {"advice-rl"})
-    counts = {name: Counter(str(found.get(name)) for found in versions) for name in packages}
-    several = [f"{name} {_listed(found)}" for name, found in counts.items() if len(found) > 1]
-    note = "Runs were made with several versions of other packages"
-    return [f"{note}: {'; '.join(several)}."] if several else []
+        first = seen.setdefault((run.config.task, episodes.tobytes()), run)
+        if first.config.seed == run.config.seed:
+            yield run
+        else:
+            why = f"its episodes are those of {first.folder.path}, which has another seed: a copy"
+            left_out.append(LeftOut(run.folder.path, why))
 
 
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{name} ({count} runs)" for name, count in sorted(counts.items()))
+def _without_twins(runs: Iterable[Run], left_out: list[LeftOut]) -> Iterator[Run]:
+    """Of runs with the same method, seed and settings the longest, then the first."""
+    seen: dict[tuple[Any, ...], Run] = {}
+    for run in sorted(runs, key=lambda run: -len(run.table)):
+        settings = json.dumps(settings_of(run.config), sort_keys=True)
+        first = seen.setdefault((run.config.method, run.config.seed, settings), run)
+        if first is run:
+            yield run
+        else:
+            why = f"the same run as {first.folder.path} (same seed and settings)"
+            left_out.append(LeftOut(run.folder.path, why))
 
 
-# ---- arranging
+def _with_equal_settings(runs: Iterable[Run], left_out: list[LeftOut]) -> Iterator[Run]:
+    """Those that agree with the first run of their study: lowest seed, then by folder."""
+    references: dict[str, dict[str, Any]] = {}
+    for run in sorted(runs, key=lambda run: (run.config.seed, run.folder.path)):
+        settings, reference = settings_of(run.config), references.setdefault(run.study, {})
+        other = sorted(n for n, value in settings.items() if reference.get(n, value) != value)
+        if not other:
+            references[run.study] = settings | reference
+            yield run
+        else:
+            listed = "; ".join(f"{n} is {settings[n]!r}, elsewhere {reference[n]!r}" for n in other)
+            why = f"other settings than the first run of the study {run.study or '(no name)'}"
+            left_out.append(LeftOut(run.folder.path, f"{why}: {listed}"))
+
 
 _OWNERS = {"lagrangian": "ddpg-lag", "rcpo": "rcpo", "csc": "csc", "td3": "td3", "sac": "sac"}
 """The agent to which alone the settings of a part of AgentConfig belong."""
@@ -307,7 +304,10 @@ _TABULAR = ("candidates_per_dimension", "candidate_budget", "unsafe_per_episode"
 
 def settings_of(config: TrainConfig) -> dict[str, Any]:
     """The settings that have an effect on this method, by dotted name, without the labels."""
-    settings = flat(config) | {"shield_from": _lender(config)}
+    # whose shield a run starts with, without the seed and the method that both runs share
+    own = re.compile(rf"seed-\d+|{re.escape(file_name(config.method))}")
+    lender = [part for part in Path(config.shield_from or "").parts if not own.fullmatch(part)]
+    settings = flat(config) | {"shield_from": "/".join(lender[-2:])}
     options = {name: settings.pop(name) for name in [*settings] if name.startswith("env.options.")}
     for name in ("task", "method", "seed", "study"):
         del settings[name]
@@ -315,22 +315,15 @@ def settings_of(config: TrainConfig) -> dict[str, Any]:
     return used | {"env.options": options}
 
 
-def _lender(config: TrainConfig) -> str:
-    """Whose shield a run starts with, without the seed and the method that both runs share."""
-    parts = Path(config.shield_from or "").parts
-    own = re.compile(rf"seed-\d+|{re.escape(file_name(config.method))}")
-    return "/".join([part for part in parts if not own.fullmatch(part)][-2:])
-
-
 def _uses(method: str, name: str) -> bool:
     """True if a setting has an effect on a method: an agent's own settings only on that agent."""
     agent, shield = method.split("+")[0], method.split("+")[-1]
-    folder, _, rest = name.partition(".")
-    if name == "shield_from":
+    part, _, rest = name.partition(".")
+    if part == "shield_from":
         return shield in WITH_SHIELD
-    if folder == "shield":
+    if part == "shield":
         return shield == "advice" or (shield == "tabular" and rest in _TABULAR)
-    return folder != "agent" or _OWNERS.get(rest.partition(".")[0], agent) == agent
+    return part != "agent" or _OWNERS.get(rest.partition(".")[0], agent) == agent
 
 
 def _rank(study: str) -> tuple[int, int, str]:
@@ -342,52 +335,22 @@ def _rank(study: str) -> tuple[int, int, str]:
 
 def _arrange(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:
     """Divide one task's runs into the comparison, the variants and what is left out."""
-    comparison, *_ = order = sorted({run.study for run in runs}, key=_rank)
-    references: dict[str, dict[str, Any]] = {study: {} for study in order}
-
-    def differs(run: Run) -> str:
-        settings, reference = settings_of(run.config), references[run.study]
-        other = sorted(n for n, value in settings.items() if reference.get(n, value) != value)
-        if not other:
-            references[run.study] = settings | reference
-            return ""
-        listed = "; ".join(f"{n} is {settings[n]!r}, elsewhere {reference[n]!r}" for n in other)
-        return (
-            f"other settings than the first run of the study {run.study or '(no name)'}: {listed}"
-        )
-
-    runs = _without_twins(sorted(runs, key=lambda run: order.index(run.study)), left_out)
-    runs.sort(key=lambda run: (run.config.seed, run.folder.path))
+    runs.sort(key=lambda run: _rank(run.study))
+    comparison = runs[0].study
     groups: dict[tuple[str, str], list[Run]] = {}
-    for run in _kept(runs, left_out, differs):
+    for run in _with_equal_settings(_without_twins(runs, left_out), left_out):
         groups.setdefault((run.study, run.config.method), []).append(run)
-    variants: dict[str, list[Variant]] = {}
-    for (study, method), group in groups.items():
+    methods = method_order(method for study, method in groups if study == comparison)
+    compared = {method: groups.pop((comparison, method)) for method in methods}
+    variants: dict[str, list[Variant]] = {key: [] for key in SECTIONS}
+    for (study, method), group in sorted(groups.items(), key=lambda item: item[0]):
         row, label = STUDIES.get(study), (study or "other runs").replace(" ", "-")
         key = file_name(label)
         if row and row.section:
             key, label = row.section, row.label
         if row and row.shields_from and not group[0].config.shield_from:
             label = "plain"  # a method without a shield to start with
-        if study != comparison:
-            variants.setdefault(key, []).append(Variant(label, method, group))
-    keys = dict.fromkeys((*SECTIONS, *sorted(variants)))
-    variants = {key: sorted(variants[key], key=lambda v: v[:2]) for key in keys if key in variants}
-    methods = method_order(method for study, method in groups if study == comparison)
-    compared = {method: groups[comparison, method] for method in methods}
+        variants.setdefault(key, []).append(Variant(label, method, group))
+    variants = {key: sorted(found, key=lambda v: v[:2]) for key, found in variants.items() if found}
     reference = STUDIES[comparison].label if comparison in STUDIES else ""
     return TaskRuns(task, compared, variants, reference)
-
-
-def _without_twins(runs: list[Run], left_out: list[LeftOut]) -> list[Run]:
-    """Of runs with the same method, seed and settings keep the longest, then the first."""
-    seen: dict[tuple[Any, ...], Run] = {}
-
-    def why(run: Run) -> str:
-        settings = json.dumps(settings_of(run.config), sort_keys=True)
-        first = seen.setdefault((run.config.method, run.config.seed, settings), run)
-        if first is run:
-            return ""
-        return f"the same run as {first.folder.path} (same seed and settings)"
-
-    return _kept(sorted(runs, key=lambda run: -len(run.table)), left_out, why)

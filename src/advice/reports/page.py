@@ -12,10 +12,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from advice.reports import curves, plots, summaries
-from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare
+from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare, paper_table
 from advice.reports.load import Collection, Run, TaskRuns, load, totals, usable
 from advice.reports.maps import plot_latent
-from advice.reports.paper import paper_table
 from advice.reports.plots import Drawing, Section
 from advice.reports.shields import shield_of, shield_section
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
@@ -44,30 +43,33 @@ def write_report(
     tasks, out = collection.tasks, Path(out)
     groups = [group for task in tasks for group in task.groups]
     looks = method_looks({group.method for group in groups})
-    tables = (paper_table(tasks), summaries.aggregate_table(tasks))
-    overall = Section("overall", "", tables=[table for table in tables if table])
-    times = Section("compute", "Compute time", tables=[summaries.time_table(tasks)])
-    times.drawings += [_time_figure(task, looks) for task in tasks]
+    overall = Section("overall", "", [], [paper_table(tasks), summaries.aggregate_table(tasks)])
+    figures = [_time_figure(task, looks) for task in tasks]
+    times = Section("compute", "Compute time", figures, [summaries.time_table(tasks)])
     pictures = _write(overall, out) | _write(times, out)
-    chapters, claims = [], []
+    claims, chapters = [], []
     for task in tasks:
         progress(f"drawing {task.task}")
-        said, sections = _claims(task), _sections(task, looks)
-        for part in sections:
+        claims += _claims(task)
+        chapters.append((task, _sections(task, looks)))
+        for part in chapters[-1][1]:
             pictures |= _write(part, out)
-        chapters.append((task, sections))
-        claims += said
     progress("writing the page")
-    path = out / "index.html"
     names = method_order(method for task in tasks for method in task.methods)
-    page = {
-        "methods": [(plots.series_class(m), method_label(m), looks[m].colour) for m in names],
+    values = {
+        "collection": collection,
         "runs": sum(len(group.runs) for group in groups),
-        **{"chapters": chapters, "claims": claims, "pictures": pictures, "times": times},
-        **{"overall": overall, "collection": collection},
-        **{"min_seeds": MIN_SEEDS, "good_seeds": GOOD_SEEDS},
+        "methods": [(plots.series_class(m), method_label(m), looks[m].colour) for m in names],
+        "claims": claims,
+        "overall": overall,
+        "chapters": chapters,
+        "times": times,
+        "pictures": pictures,
+        "min_seeds": MIN_SEEDS,
+        "good_seeds": GOOD_SEEDS,
     }
-    path.write_text(render("report.html.j2", page), encoding="utf-8")
+    path = out / "index.html"
+    path.write_text(render("report.html.j2", values), encoding="utf-8")
     return Report(path, collection, claims)
 
 
@@ -86,7 +88,7 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 def _write(part: Section, out: Path) -> dict[str, Markup]:
     """Write a section's tables and figures; returns the figures' SVG by name."""
-    for table in part.tables:
+    for table in filter(None, part.tables):
         write_table(table, out / "tables")
     pictures = {}
     for drawing in part.drawings:
@@ -114,32 +116,25 @@ def _claims(task: TaskRuns) -> list[Claim]:
 def _sections(task: TaskRuns, looks: dict[str, Look]) -> list[Section]:
     graded = _graded(task)
     tables = [summaries.summary_table(task, graded), summaries.comparison_table(task)]
-    learning = Section(f"{task.slug}-curves", "Learning and safety", notes=_late_shields(task))
-    learning.drawings = _curve_figures(task, looks, graded)
-    learning.tables = [table for table in tables if table]
-    sections = [learning]
+    drawings, late = _curve_figures(task, looks, graded), _late_shields(task)
+    sections = [Section(f"{task.slug}-curves", "Learning and safety", drawings, tables, late)]
     if table := summaries.k_table(task):
         sections.append(Section(f"{task.slug}-k", "K over time", _k_figures(task), [table]))
     sections.append(shield_section(task, looks))
     for key in task.variants:
-        part = Section(f"{task.slug}-{key}", f"Study: {section(key).title}")
-        part.drawings = _study_figures(task, key, looks)
-        part.tables = [summaries.study_table(task, key)]
-        if key == "shift" and (drift := summaries.drift_table(task)):
-            part.tables.append(drift)
-        sections.append(part)
+        drift = summaries.drift_table(task) if key == "shift" else None
+        tables, title = [summaries.study_table(task, key), drift], f"Study: {section(key).title}"
+        drawings = _study_figures(task, key, looks)
+        sections.append(Section(f"{task.slug}-{key}", title, drawings, tables))
     return sections
 
 
 def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list[Drawing]:
     """Two rows of panels, each twice: after activation, counted from zero, and in full."""
     rows = {
-        "overview": ("Learning and safety", ["return", "violations", "successes"]),
-        "rates": ("Rates and interventions", ["violation-rate"]),
+        "overview": ["return", "cost" if graded else "violations", "successes"],
+        "rates": ["violation-rate", *(["violations"] if graded else [])],
     }
-    if graded:
-        rows["overview"][1][1] = "cost"
-        rows["rates"][1].append("violations")
     groups = [(m, method_label(m), runs) for m, runs in task.methods.items()]
     shielded = [group for group in groups if group[0].split("+")[-1] in WITH_SHIELD]
     drawings, shield = [], shield_of(task)
@@ -150,7 +145,7 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list
         axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1)
 
     for phase, skip in (("after", task.activation), ("full", 0)):
-        for row, (title, metrics) in rows.items():
+        for row, metrics in rows.items():
             panels = curves.panels(groups, metrics, skip)
             if row == "rates":
                 panels |= curves.panels(shielded, ["interventions"], skip)
@@ -159,28 +154,22 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list
             shown = next(iter(panels.values()))
             length = int(shown[-1].episodes[-1])
             last = latent if shield and row == "overview" else None
-            averaged = _plural(curves.smoothing(length), "episode")
-            caption = (
-                (f"Counted from zero after episode {skip}. " if skip else "")
-                + f"Averages are over the last {averaged}; "
-                + f"mean and standard error over {_seeds(shown)}."
-                + (" Right: what one shield remembers." if last else "")
-            )
+            caption = f"Counted from zero after episode {skip}. " if skip else ""
+            caption += f"{_seeds(shown)} Averages are over {curves.smoothing(length)} episodes."
+            caption += " Right: what one shield remembers." if last else ""
             armed = task.activation if not skip and length > task.activation else None
             x_label = "episodes since activation" if skip else "episode"
             drawn = plots.draw_row(panels, looks, x_label, armed, last)
-            drawings.append(Drawing(f"{task.slug}-{row}-{phase}", title, caption, *drawn, phase))
+            title = "Learning and safety" if row == "overview" else "Rates and interventions"
+            drawing = Drawing(task.task, f"{row}-{phase}", title, caption, *drawn, phase)
+            drawings.append(drawing)
     return drawings
 
 
 def _seeds(lines: Sequence[curves.Curve]) -> str:
-    least, most = min(line.seeds for line in lines), max(line.seeds for line in lines)
-    count = _plural(least, "seed") if least == most else f"{least} to {most} seeds"
-    return f"{count} (few)" if least < GOOD_SEEDS else count
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count != 1)}"
+    counts = [line.seeds for line in lines]
+    shown = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    return f"Mean and standard error over seeds ({shown}{', few' * (min(counts) < GOOD_SEEDS)})."
 
 
 def _late_shields(task: TaskRuns) -> list[str]:
@@ -208,16 +197,14 @@ def _k_figures(task: TaskRuns) -> list[Drawing]:
         f"{run.name}, h_r = {shield.recent_window}, h_d = {shield.distant_window}, "
         f"rule {shield.k_rule}."
     )
-    caption = (
-        f"{which} K rises when the recent rate exceeds the upper threshold and falls at the "
-        "lower one; shown as each episode leaves it. A threshold below zero is not drawn."
-    )
-    name, title, close = f"{task.slug}-k-history", "K over time", curves.busiest(history)
-    drawings = [Drawing(name, title, caption, *plots.draw_k_history(history, title))]
+    close, title = curves.busiest(history), "K over time"
+    drawn = plots.draw_k_history(history, title)
+    drawings = [Drawing(task.task, "k-history", title, which, *drawn)]
     if close is not history:
-        caption = f"{which} The {len(close.episode)} episodes in which K changes most."
-        name, title = f"{task.slug}-k-close", "K up close"
-        drawings.append(Drawing(name, title, caption, *plots.draw_k_history(close, title)))
+        title = "K up close"
+        which += f" The {len(close.episode)} episodes in which K changes most."
+        drawn = plots.draw_k_history(close, title)
+        drawings.append(Drawing(task.task, "k-close", title, which, *drawn))
     return drawings
 
 
@@ -248,11 +235,10 @@ def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Dra
     if not panels:
         return []
     start = "every episode" if study.from_start else "each run's own activation"
-    seeds = _seeds(next(iter(panels.values())))
-    caption = f"Counted from {start}; mean and standard error over {seeds}."
+    caption = f"Counted from {start}. {_seeds(next(iter(panels.values())))}"
     x_label = "episode" if study.from_start else "episodes since activation"
     drawn = plots.draw_row(panels, looks, x_label)
-    return [Drawing(f"{task.slug}-{key}", study.title, caption, *drawn)]
+    return [Drawing(task.task, key, study.title, caption, *drawn)]
 
 
 def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Drawing:
@@ -260,6 +246,5 @@ def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Drawing:
         method: [run.total("seconds") / 60 for run in usable(runs)]
         for method, runs in task.methods.items()
     }
-    caption = "Compute time per run: a dot per run, a bar for the mean."
     drawn = plots.draw_times(minutes, looks, task.task)
-    return Drawing(f"{task.slug}-time", task.task, caption, *drawn)
+    return Drawing(task.task, "time", task.task, "Compute time per run.", *drawn)

@@ -21,6 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from advice.reports.curves import METRICS, Curve, KHistory
 from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Row, Table, write_csv
+from advice.runs.records import file_name
 
 STYLE = Path(__file__).parent / "templates" / "figures.mplstyle"
 Drawn: TypeAlias = tuple[Figure, list[Row]]
@@ -30,14 +31,20 @@ Drawn: TypeAlias = tuple[Figure, list[Row]]
 class Drawing(NamedTuple):
     """A figure with its words."""
 
-    name: str
-    """File name without its ending."""
+    task: str
+    kind: str
     title: str
     caption: str
+    """The page adds an explanation of the figure's kind."""
     figure: Figure
     rows: Sequence[Row]
     phase: str = ""
     """"full" or "after" where the page switches between the two."""
+
+    @property
+    def name(self) -> str:
+        """File name without its ending."""
+        return f"{file_name(self.task)}-{self.kind}"
 
 
 @dataclass
@@ -47,7 +54,8 @@ class Section:
     anchor: str
     title: str
     drawings: list[Drawing] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[Table | None] = field(default_factory=list)
+    """None where there is none."""
     notes: list[str] = field(default_factory=list)
 
 

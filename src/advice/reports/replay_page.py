@@ -15,18 +15,9 @@ from PIL import Image
 from advice.reports.maps import KIND_COLOURS, outcome
 from advice.reports.page import render
 from advice.reports.style import method_label
+from advice.runs import resimulate as again
 from advice.runs.records import RunFolder
-from advice.runs.resimulate import (
-    Choice,
-    Counterfactual,
-    Replay,
-    choose_episode,
-    counterfactuals,
-    film,
-    final_critic,
-    resimulate,
-    save_film,
-)
+from advice.runs.resimulate import Choice, Counterfactual, Replay
 from advice.shields.cautiousness import required_votes
 from advice.shields.shield import Shield
 from advice.types import Array, BrokenFileError, RateActions
@@ -57,63 +48,55 @@ def write_replay(
 ) -> ReplayReport:
     """Simulate one episode of a run again and write its page (and film)."""
     folder = RunFolder.find(run, trust_task)
-    config, episode = folder.read_config(), choose_episode(folder, choice)
-    replay = resimulate(folder, episode)
-    found = counterfactuals(folder, replay, horizon) if counterfactual else None
+    config, episode = folder.read_config(), again.choose_episode(folder, choice)
+    replay = again.resimulate(folder, episode)
+    found = again.counterfactuals(folder, replay, horizon) if counterfactual else None
     shield, notes = _shield_view(folder, replay)
     frames = []
     if replay.poses is None:
         try:
-            frames = _jpegs(film(folder, replay))
+            frames = _jpegs(again.film(folder, replay))
         except Exception as error:  # whatever a foreign environment raises where it cannot draw
             notes.append(f"There are no frames of this environment: {error}")
-    record, interventions = replay.record, int(replay.intervened.sum())
+    numbers = ("proposed", "executed", "rewards", "costs", "violations", "successes", "intervened")
+    arrays = shield | {name: getattr(replay, name) for name in numbers}
+    arrays["observations"] = replay.observations.reshape(len(replay.observations), -1)
+    if replay.poses is not None:
+        arrays["poses"] = replay.poses
     data = {
-        "arrays": {name: _packed(array) for name, array in (_arrays(replay) | shield).items()},
+        "arrays": {name: _packed(array) for name, array in arrays.items()},
         "layout": {kind: places.tolist() for kind, places in replay.layout.items()},
         "sizes": replay.sizes,
         "colours": KIND_COLOURS | {"target": KIND_COLOURS["goal"]},
         "lidars": list(replay.lidars),
         "bins": replay.bins,
         "kMax": config.shield.k_max,
-        "armed": record.k > 0,
+        "armed": replay.record.k > 0,
         "counterfactuals": [list(item) for item in found or []],
         "horizon": horizon if found is not None else 0,
         "fps": replay.fps,
         "frames": frames,
     }
-    facts = {
-        "task": config.task,
-        "method": method_label(config.method),
-        "seed": config.seed,
-        "episode": f"{episode} of {len(folder.read_episodes())}",
-        "ended with": outcome(replay),
-        "steps": record.steps,
-        "return": f"{record.episode_return:.3f}",
-        "cost": f"{record.cost:.2f}",
-        "interventions": interventions,
-        "K": record.k or "not armed",
-    }
-    if found is not None:
-        facts[f"needed within {horizon} steps"] = needed_in_words(found)
     values = {
-        "title": f"{method_label(config.method)} on {config.task}, episode {episode}",
-        "facts": facts.items(),
+        "config": config,
+        "method": method_label(config.method),
+        "replay": replay,
+        "outcome": outcome(replay),
+        "episodes": len(folder.read_episodes()),
+        "needed": needed_in_words(found) if found is not None else "",
+        "horizon": horizon,
         "notes": notes,
+        "frames": frames,
+        "shielded": bool(shield),
         # "</" inside a script element would end it.
         "data": Markup(json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
-        "has_car": replay.poses is not None,
-        "has_frames": bool(frames),
-        "has_lidar": replay.bins > 0,
-        "action_size": replay.executed.shape[1],
-        "has_shield": bool(shield),
     }
     page = Path(out)
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(render("replay.html.j2", values), encoding="utf-8")
     if video:
-        save_film(folder, replay, video)
-    return ReplayReport(page, episode, interventions, found, notes)
+        again.save_film(folder, replay, video)
+    return ReplayReport(page, episode, int(replay.intervened.sum()), found, notes)
 
 
 def needed_in_words(found: list[Counterfactual]) -> str:
@@ -124,14 +107,6 @@ def needed_in_words(found: list[Counterfactual]) -> str:
     return words + (f", of which {failed} did not prevent it" if failed else "")
 
 
-def _arrays(replay: Replay) -> dict[str, Array]:
-    """The episode itself."""
-    numbers = ("proposed", "executed", "rewards", "costs", "violations", "successes", "intervened")
-    arrays = {name: getattr(replay, name) for name in numbers}
-    arrays["observations"] = replay.observations.reshape(len(replay.observations), -1)
-    return arrays if replay.poses is None else arrays | {"poses": replay.poses}
-
-
 def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], list[str]]:
     """Per step what the shield saw: votes and ratings of the fixed candidates, latent space."""
     if not folder.shield_file.exists():
@@ -140,7 +115,7 @@ def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], l
         shield = Shield.load(folder.shield_file)
     except BrokenFileError as error:
         return {}, [f"The shield cannot be shown: {error}"]
-    rate = final_critic(folder)
+    rate = again.final_critic(folder)
     shown = "The maps show the shield as the run left it; it may be fitted anew in a run."
     if replay.record.k == 0:
         shown = (

@@ -42,7 +42,11 @@ def shield_section(task: TaskRuns, looks: dict[str, Look]) -> Section:
         with _noted(part, f"the interventions of {run.folder.path}"):
             busy = np.flatnonzero(run.column("interventions")) + 1
             replays = _simulated(run, busy[-MAPPED_EPISODES:].tolist())
-            _map(part, task, run, replays)
+            if not (drawn := draw_interventions(replays)):
+                raise AdviceError("None can be placed on a map.")
+            title = "Where the shield intervened"
+            which = f"{run.name}: the last {len(replays)} episodes with interventions."
+            part.drawings.append(Drawing(task.task, "interventions", title, which, *drawn))
         with _noted(part, f"the shield of {run.folder.path}"):
             _inspect(part, task, run, replays)
     with _noted(part, "trajectories"):
@@ -83,8 +87,8 @@ def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay])
         f"{shield.config.k_max} nearest are safe, so an action there is endorsed; red ground: "
         "refused."
     )
-    name = f"{task.slug}-latent"
-    part.drawings.append(Drawing(name, "Latent space", caption, *draw_latent(shield)))
+    drawn = draw_latent(shield)
+    part.drawings.append(Drawing(task.task, "latent", "Latent space", caption, *drawn))
     audit = shield.audit()
     at_k = [
         {
@@ -99,12 +103,12 @@ def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay])
         }
         for row in audit.at_k
     ]
-    title = f"{task.task}: audit of the shield ({run.name})"
+    about = f"audit of the shield ({run.name})"
     caption = (
         f"On {audit.held_out_safe} safe and {audit.held_out_unsafe} unsafe features of "
         f"{audit.held_out_episodes} episodes held out of the fit; K is {audit.k} now. {audit.line}."
     )
-    part.tables.append(Table(task.slug, "audit", title, at_k, caption))
+    part.tables.append(Table(task.task, "audit", about, at_k, caption))
     if audit.nearness:
         near = [
             {
@@ -116,12 +120,11 @@ def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay])
             }
             for x in audit.nearness
         ]
-        title = f"{task.task}: refusals by nearness to danger ({run.name})"
-        part.tables.append(Table(task.slug, "nearness", title, near))
-    title = f"{task.task}: the theorems' quantities"
+        about = f"refusals by nearness to danger ({run.name})"
+        part.tables.append(Table(task.task, "nearness", about, near))
     rows = [{"quantity": n, "value": v} for n, v in _diagnostics(audit, run, replays).items()]
     why = f"The bounds are not given: {audit.no_bound}." if audit.no_bound else ""
-    part.tables.append(Table(task.slug, "diagnostics", title, rows, why))
+    part.tables.append(Table(task.task, "diagnostics", "the theorems' quantities", rows, why))
 
 
 def _diagnostics(audit: Audit, run: Run, replays: Sequence[Replay]) -> dict[str, float]:
@@ -172,20 +175,6 @@ def _simulated(run: Run, episodes: Iterable[int]) -> list[Replay]:
     return [resimulate(run.folder, episode) for episode in episodes]
 
 
-def _map(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay]) -> None:
-    """Where one run's shield intervened during its last episodes."""
-    drawn = draw_interventions(replays)
-    if not drawn:
-        part.notes.append("No intervention could be placed on a map.")
-        return
-    caption = (
-        f"{run.name}: the last {len(replays)} episodes with interventions, simulated again. "
-        "Right: the obstacle nearest to the car at each of them; the car looks up."
-    )
-    name = f"{task.slug}-interventions"
-    part.drawings.append(Drawing(name, "Where the shield intervened", caption, *drawn))
-
-
 def _trajectories(part: Section, task: TaskRuns, looks: dict[str, Look]) -> None:
     """The last episodes that every method has begun from the same place."""
     runs = {
@@ -194,24 +183,19 @@ def _trajectories(part: Section, task: TaskRuns, looks: dict[str, Look]) -> None
     }
     runs = {method: found for method, found in runs.items() if found}
     if not runs:
-        part.notes.append("No recorded actions, so no trajectories.")
-        return
+        raise AdviceError("There are no recorded actions.")
     common = set.intersection(*(set(found) for found in runs.values()))
     if not common:
-        part.notes.append("No seed that all methods share, so no trajectories from the same start.")
-        return
+        raise AdviceError("There is no seed that all methods share.")
     seed = min(common)
     last = min(len(found[seed].table) for found in runs.values())
     episodes = range(max(1, last - STARTS + 1), last + 1)
     replays = {method: _simulated(found[seed], episodes) for method, found in runs.items()}
     if any(found[0].poses is None for found in replays.values()):
-        part.notes.append("This task has no car to look at from above, so no trajectories.")
-        return
+        raise AdviceError("This task has no car to look at from above.")
     title = "Example trajectories from the same starts"
-    caption = (
-        f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods have: "
-        "the same start in each row, simulated again from the recorded actions (exploration noise "
-        "included)."
+    which = (
+        f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods have."
     )
     drawn = draw_trajectories(replays, looks)
-    part.drawings.append(Drawing(f"{task.slug}-trajectories", title, caption, *drawn))
+    part.drawings.append(Drawing(task.task, "trajectories", title, which, *drawn))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import cycle
 from typing import Any, NamedTuple
 
 
@@ -49,16 +50,12 @@ def method_order(methods: Iterable[str]) -> list[str]:
 
 def method_looks(methods: Iterable[str]) -> dict[str, Look]:
     """The look of every method of a report; the same in each of its figures."""
-    spare = sorted(set(methods) - set(METHOD_LOOKS))
-    return METHOD_LOOKS | {
-        name: Look(SPARE_COLOURS[i % len(SPARE_COLOURS)], "-", 1.5) for i, name in enumerate(spare)
-    }
+    spare = zip(sorted(set(methods) - set(METHOD_LOOKS)), cycle(SPARE_COLOURS), strict=False)
+    return METHOD_LOOKS | {name: Look(colour, "-", 1.5) for name, colour in spare}
 
 
 def variant_looks(labels: Iterable[str]) -> dict[str, Look]:
     """Looks for the variants of a study, in their order."""
-    colours, dashes = VARIANT_COLOURS, ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
-    return {
-        label: Look(colours[i % len(colours)], dashes[i % len(dashes)], 1.8)
-        for i, label in enumerate(labels)
-    }
+    dashes = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
+    looks = zip(labels, cycle(VARIANT_COLOURS), cycle(dashes), strict=False)
+    return {label: Look(colour, dash, 1.8) for label, colour, dash in looks}

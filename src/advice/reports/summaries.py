@@ -6,43 +6,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from advice.reports import statistics as stats
 from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, not_compared
 from advice.reports.load import Run, TaskRuns, Variant, complete, totals, usable
-from advice.reports.statistics import (
-    Estimate,
-    Floats,
-    Interval,
-    estimate,
-    improvement_probability,
-    interquartile_mean,
-    mean_interval,
-    paired_difference,
-    quotient,
-    rank_test,
-    ratio,
-    run_lengths,
-    saving,
-)
+from advice.reports.statistics import Estimate, Floats, Interval, estimate
 from advice.reports.style import method_label
 from advice.reports.tables import Row, Table
 from advice.runs.studies import SHIFTS, section
 from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
 
 
-def per_run(runs: Sequence[Run], column: str, skip: int) -> Estimate:
-    """A column's total per run, over runs."""
-    return estimate([run.total(column, skip) for run in usable(runs) if len(run.table) > skip])
-
-
-def per_episode(runs: Sequence[Run], column: str, skip: int) -> Estimate:
-    """A column's mean over the episodes of a run, over runs."""
+def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> Estimate:
+    """A column's total (or mean over episodes) per run, over runs."""
     parts = [run.column(column)[skip:] for run in usable(runs)]
-    return estimate([float(part.mean()) for part in parts if len(part)])
+    return estimate([float(x.mean() if mean else x.sum()) for x in parts if len(x)])
 
 
 def per_goal(runs: Sequence[Run], skip: int) -> Estimate:
     """Violations per success."""
-    return quotient(*([run.total(x, skip) for run in runs] for x in ("violation", "success")))
+    return stats.quotient(*([run.total(x, skip) for run in runs] for x in ("violation", "success")))
 
 
 def violation_probability(violations: Sequence[Floats]) -> Interval:
@@ -59,14 +41,14 @@ def goals_and_timeouts(task: TaskRuns) -> str:
     ours, theirs = (complete(task.methods.get(method, [])) for method in ("advice", "ddpg"))
     if not ours or not theirs:
         return ""
-    (goals, others), (late, later) = (
-        [per_run(runs, column, task.after).value for runs in (ours, theirs)]
+    goals, late, goals_of_ddpg, late_of_ddpg = (
+        round(per_run(runs, column, task.after).value)
+        for runs in (ours, theirs)
         for column in ("success", "timeout")
     )
-    episodes = ours[0].config.episodes - task.after
     return (
-        f" In {episodes} episodes it reaches {goals:.0f} goals (DDPG {others:.0f}) and {late:.0f} "
-        f"end by the step limit ({later:.0f})."
+        f" In {ours[0].config.episodes - task.after} episodes it reaches {goals} goals "
+        f"(DDPG {goals_of_ddpg}) and {late} end by the step limit ({late_of_ddpg})."
     )
 
 
@@ -84,7 +66,7 @@ def summary_table(task: TaskRuns, graded: bool = False) -> Table:
     rows: list[Row] = []
     for method, runs in task.methods.items():
         whole = complete(runs)
-        violations = mean_interval([*totals(runs, "violation", skip).values()])
+        violations = stats.mean_interval([*totals(runs, "violation", skip).values()])
         rows.append(
             {
                 "method": method_label(method),
@@ -93,10 +75,10 @@ def summary_table(task: TaskRuns, graded: bool = False) -> Table:
                 "successes": per_run(whole, "success", skip),
                 "timeouts": per_run(whole, "timeout", skip),
                 "violations per goal": per_goal(whole, skip),
-                "return": per_episode(runs, "return", skip),
-                **({"cost": per_episode(runs, "cost", skip)} if graded else {}),
-                "steps": per_episode(runs, "steps", skip),
-                "interventions": per_episode(runs, "interventions", skip),
+                "return": per_run(runs, "return", skip, mean=True),
+                **({"cost": per_run(runs, "cost", skip, mean=True)} if graded else {}),
+                "steps": per_run(runs, "steps", skip, mean=True),
+                "interventions": per_run(runs, "interventions", skip, mean=True),
                 "violation probability": violation_probability(
                     [run.column("violation")[skip:] for run in usable(runs)]
                 ),
@@ -106,7 +88,7 @@ def summary_table(task: TaskRuns, graded: bool = False) -> Table:
     part = f"episodes after the first {skip}" if skip else "the full training so far"
     per = f"return, {'cost, ' * graded}steps and interventions are per episode"
     caption = f"Counts are per run over {part}; {per}."
-    return Table(task.slug, "summary", f"{task.task}: what each method did", rows, caption)
+    return Table(task.task, "summary", "what each method did", rows, caption)
 
 
 def comparison_table(task: TaskRuns) -> Table | None:
@@ -126,18 +108,19 @@ def comparison_table(task: TaskRuns) -> Table | None:
         {
             "against": method_label(method),
             "pairs": len(set(counts["advice"]) & set(counts[method])),
-            "fewer violations, %": _percent(saving(estimate(mine), estimate(theirs))),
-            "fewer violations per goal, %": _percent(saving(goals["advice"], goals[method])),
-            "violations, difference": paired_difference(counts["advice"], counts[method])
+            "fewer violations, %": _percent(stats.saving(estimate(mine), estimate(theirs))),
+            "fewer violations per goal, %": _percent(stats.saving(goals["advice"], goals[method])),
+            "violations, difference": stats.paired_difference(counts["advice"], counts[method])
             or unpaired,
-            "timeouts, difference": paired_difference(late["advice"], late[method]) or unpaired,
-            "probability of fewer": improvement_probability([mine], [theirs]),
-            "rank test, p": rank_test(mine, theirs),
+            "timeouts, difference": stats.paired_difference(late["advice"], late[method])
+            or unpaired,
+            "probability of fewer": stats.improvement_probability([mine], [theirs]),
+            "rank test, p": stats.rank_test(mine, theirs),
         }
         for method, theirs in arrays.items()
     ]
-    title = f"{task.task}: ADVICE against each other method"
-    return Table(task.slug, "comparison", title, rows, not_compared(counts))
+    about = "ADVICE against each other method"
+    return Table(task.task, "comparison", about, rows, not_compared(counts))
 
 
 def _percent(found: Interval) -> Interval:
@@ -166,15 +149,15 @@ def aggregate_table(tasks: Sequence[TaskRuns]) -> Table | None:
         {
             "method": method_label(m),
             "runs": sum(map(len, counts[m])),
-            "violations": ratio(means[m], base) if m != "ddpg" else 1,
-            "violations, interquartile mean": interquartile_mean(
+            "violations": stats.ratio(means[m], base) if m != "ddpg" else 1,
+            "violations, interquartile mean": stats.interquartile_mean(
                 [x / mean.value for x, mean in zip(counts[m], base, strict=True)]
             ),
-            "violations per goal": ratio(goals[m], goals["ddpg"]) if m != "ddpg" else 1,
+            "violations per goal": stats.ratio(goals[m], goals["ddpg"]) if m != "ddpg" else 1,
             "timeouts": float(
                 np.mean([run.total("timeout", skip) for runs, skip in found for run in runs[m]])
             ),
-            "probability that ADVICE has fewer": improvement_probability(ours, counts[m])
+            "probability that ADVICE has fewer": stats.improvement_probability(ours, counts[m])
             if ours and m != "advice"
             else "–",
         }
@@ -198,7 +181,7 @@ def k_table(task: TaskRuns) -> Table | None:
     rows: list[Row] = []
     for name, runs in groups.items():
         armed_k = [run.column("k")[run.column("k") > 0].astype(np.int64) for run in runs]
-        lengths = [run_lengths(k) for k in armed_k]
+        lengths = [stats.run_lengths(k) for k in armed_k]
         violations, timeouts, goals = (
             [run.total(column, run.armed_after) for run in runs]
             for column in ("violation", "timeout", "success")
@@ -214,12 +197,12 @@ def k_table(task: TaskRuns) -> Table | None:
                 "changes of K": estimate([float(np.count_nonzero(np.diff(k))) for k in armed_k]),
                 "violations": estimate(violations),
                 "timeouts": estimate(timeouts),
-                "violations per goal": quotient(violations, goals),
+                "violations per goal": stats.quotient(violations, goals),
                 "seeds": seeds_shown(runs),
             }
         )
-    title = f"{task.task}: consecutive episodes per K, and changes of K"
-    return Table(task.slug, "k", title, rows) if rows else None
+    about = "consecutive episodes per K, and changes of K"
+    return Table(task.task, "k", about, rows) if rows else None
 
 
 def study_table(task: TaskRuns, name: str) -> Table:
@@ -237,16 +220,16 @@ def study_table(task: TaskRuns, name: str) -> Table:
                 "seeds": seeds_shown(runs),
                 "episodes": estimate([len(run.table) - skip for run in runs]),
                 "violations": per_run(runs, "violation", skip),
-                "violation rate": per_episode(runs, "violation", skip),
+                "violation rate": per_run(runs, "violation", skip, mean=True),
                 "successes": per_run(runs, "success", skip),
                 "timeouts": per_run(runs, "timeout", skip),
                 "violations per goal": per_goal(runs, skip),
-                "return": per_episode(runs, "return", skip),
+                "return": per_run(runs, "return", skip, mean=True),
                 "violations, full training": per_run(runs, "violation", 0),
             }
         )
-    title = f"{task.task}: the study's runs{', all episodes' if every else ' after activation'}"
-    return Table(task.slug, name, title, rows)
+    about = f"the study's runs{', all episodes' if every else ' after activation'}"
+    return Table(task.task, name, about, rows)
 
 
 def drift_table(task: TaskRuns) -> Table | None:
@@ -278,12 +261,12 @@ def drift_table(task: TaskRuns) -> Table | None:
                 "episodes until the alarm": float(np.median(delays)) if delays else np.nan,
             }
         )
-    title = f"{task.task}: violations after a shift, and whether the drift alarm is given"
+    about = "violations after a shift, and whether the drift alarm is given"
     caption = (
         f"The second half of each run; certified are {certified:.1%}, from {episodes} episodes "
         "without a shift."
     )
-    return Table(task.slug, "drift", title, rows, caption)
+    return Table(task.task, "drift", about, rows, caption)
 
 
 def time_table(tasks: Sequence[TaskRuns]) -> Table:

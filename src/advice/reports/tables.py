@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from advice.reports.statistics import Estimate, Interval
+from advice.runs.records import file_name
 
 Row: TypeAlias = dict[str, Any]
 """Column title -> str, int, float, Estimate or Interval; all rows of a table have the same."""
@@ -19,9 +20,10 @@ class Table(NamedTuple):
     """Rows of text and numbers with a caption."""
 
     task: str
-    """As a part of file names; empty if it is about all tasks."""
+    """Empty if it is about all tasks."""
     kind: str
-    title: str
+    about: str
+    """Its title, without the task."""
     rows: Sequence[Row]
     caption: str = ""
     """The page adds an explanation of the table's kind."""
@@ -29,7 +31,11 @@ class Table(NamedTuple):
     @property
     def name(self) -> str:
         """File name without its ending."""
-        return f"{self.task}-{self.kind}" if self.task else self.kind
+        return f"{file_name(self.task)}-{self.kind}" if self.task else self.kind
+
+    @property
+    def title(self) -> str:
+        return f"{self.task}: {self.about}" if self.task else self.about
 
     @property
     def text(self) -> list[list[str]]:
