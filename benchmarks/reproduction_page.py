@@ -10,8 +10,8 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
-from advice.reports.load import load
 from advice.reports.claims import MISSING, paper_table
+from advice.reports.load import load
 
 PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
 BEGIN = "<!-- claims: written by benchmarks/reproduction_page.py -->\n"

@@ -17,7 +17,7 @@ from advice.reports.claims import compare
 from advice.reports.curves import METRICS, curve, k_history
 from advice.reports.load import load, read_run, totals
 from advice.reports.page import Report, write_report
-from advice.reports.plots import Drawing, draw_k_history, draw_row, save
+from advice.reports.plots import draw_k_history, draw_row, save
 from advice.reports.statistics import Estimate, Interval
 from advice.reports.style import METHOD_LOOKS, method_looks, method_order
 from advice.reports.summaries import (
@@ -28,7 +28,7 @@ from advice.reports.summaries import (
     study_table,
     summary_table,
 )
-from advice.reports.tables import Table, as_latex, shown, write_table
+from advice.reports.tables import Exhibit, as_latex, shown, write_table
 from advice.runs.records import COLUMNS
 from advice.runs.studies import SHIFTS
 from advice.shields.bounds import running_bounds
@@ -115,7 +115,7 @@ def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
     methods = load([tmp_path]).tasks[0].methods
     curves = [c for m, r in methods.items() if (c := curve(m, m, r, METRICS["return"]))]
     drawn = draw_row({"return": curves}, method_looks(methods), "episode")
-    drawing = Drawing("x", "x", "x", "x", *drawn)
+    drawing = Exhibit("x", "x", "x", "x", *drawn)
     rows = drawn_and_written(drawing, tmp_path / "figures")
     for line in drawing.figure.axes[0].lines:
         mine = [row for row in rows if row["series"] == line.get_label()]
@@ -123,7 +123,7 @@ def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
         assert [float(row["episode"]) for row in mine] == np.asarray(line.get_xdata()).tolist()
     history = k_history(methods["advice"][0])
     assert history is not None
-    drawing = Drawing("k", "k", "k", "k", *draw_k_history(history, "k"))
+    drawing = Exhibit("k", "k", "k", "k", *draw_k_history(history, "k"))
     rows = drawn_and_written(drawing, tmp_path / "figures")
     upper, lower, recent = (
         np.asarray(line.get_ydata()) for line in drawing.figure.axes[0].lines[:3]
@@ -138,7 +138,7 @@ def test_bands_stay_where_a_metric_can_be(tmp_path: Path) -> None:
     for name, lowest, highest in (("violation-rate", 0, 1), ("violations", 0, np.inf)):
         found = [c for m, r in methods.items() if (c := curve(m, m, r, METRICS[name]))]
         wide = [item._replace(error=item.error + 2.0) for item in found]
-        figure, _ = draw_row({name: wide}, method_looks(methods), "episode")
+        _, figure = draw_row({name: wide}, method_looks(methods), "episode")
         for band in figure.axes[0].collections:
             (path,) = band.get_paths()
             assert path.vertices[:, 1].min() >= lowest
@@ -170,7 +170,7 @@ def test_arming_early_is_counted_from_the_first_episode(tmp_path: Path) -> None:
         assert row["violations"].value == row["violations, full training"].value
 
 
-def drawn_and_written(drawing: Drawing, folder: Path) -> list[dict[str, str]]:
+def drawn_and_written(drawing: Exhibit, folder: Path) -> list[dict[str, str]]:
     save(drawing, folder)
     with open(folder / f"{drawing.name}.csv") as stream:
         return list(csv.DictReader(stream))
@@ -180,7 +180,7 @@ def test_the_same_runs_give_the_same_figure(tmp_path: Path) -> None:
     (run,) = write_grid(tmp_path / "runs", methods=("advice",), seeds=[0])
     history = k_history(read_run(run))
     assert history is not None
-    drawings = [Drawing("k", "k", "k", "k", *draw_k_history(history, "k")) for _ in range(2)]
+    drawings = [Exhibit("k", "k", "k", "k", *draw_k_history(history, "k")) for _ in range(2)]
     first, second = (save(d, tmp_path / str(i)) for i, d in enumerate(drawings))
     assert first == second
     for ending in ("png", "pdf"):
@@ -202,7 +202,7 @@ def test_tables_as_csv_and_latex(tmp_path: Path) -> None:
         "mean": Estimate(12.345, 0.678, 3),
         "ratio": Interval(1.5, 1.0, 2.0),
     }
-    table = Table("", "t", "Title", [row | {"n": 3}])
+    table = Exhibit("", "t", "Title", "", [row | {"n": 3}])
     write_table(table, tmp_path)
     with open(tmp_path / "t.csv") as stream:
         header, cells = list(csv.reader(stream))
@@ -235,7 +235,7 @@ def test_latex_tables_are_ascii(made: Report) -> None:
     assert written
     assert all(path.read_text().isascii() for path in written)
     rows = [{"a": "bound exp(−γ²/2σ²), ΔQ, |x| < 1", "b": Interval(0.5, -np.inf, np.inf)}]
-    assert as_latex(Table("", "t", "Title", rows)).splitlines()[7] == (
+    assert as_latex(Exhibit("", "t", "Title", "", rows)).splitlines()[7] == (
         r"bound exp($-$$\gamma$$^2$/2$\sigma$$^2$), $\Delta$Q, $|$x$|$ $<$ 1 & "
         r"0.5 [$-$$\infty$, $\infty$] \\"
     )

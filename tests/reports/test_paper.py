@@ -12,8 +12,8 @@ import pytest
 from made_up import write_grid, write_run
 
 from advice.config import ShieldConfig, TrainConfig
-from advice.reports.load import load
 from advice.reports.claims import DIFFERS, HOLDS, MISSING, OPEN, _less, _ratio, paper_table
+from advice.reports.load import load
 from advice.runs.records import COLUMNS, RunFolder
 
 ROOT = Path(__file__).parents[2]

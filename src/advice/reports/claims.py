@@ -22,7 +22,7 @@ from advice.reports.statistics import (
     saving,
 )
 from advice.reports.style import method_label
-from advice.reports.tables import Row, Table, shown
+from advice.reports.tables import Exhibit, Row, shown
 from advice.runs.studies import FOUR_TASKS, PAPER_TASKS
 
 MIN_SEEDS = 3
@@ -228,7 +228,7 @@ def _answers(task: TaskRuns) -> list[tuple[str, str, tuple[str, ...], Answer]]:
     ]
 
 
-def paper_table(tasks: Sequence[TaskRuns], missing: bool = False) -> Table | None:
+def paper_table(tasks: Sequence[TaskRuns], missing: bool = False) -> Exhibit | None:
     """Claim by claim, with ``missing`` also those without runs; None if none is answered.
 
     Only runs of the table of studies answer a claim.
@@ -253,4 +253,4 @@ def paper_table(tasks: Sequence[TaskRuns], missing: bool = False) -> Table | Non
                 )
     if all(row["verdict"] == MISSING for row in rows):
         return None
-    return Table("", "paper-claims", "The paper's claims", rows)
+    return Exhibit("", "paper-claims", "The paper's claims", "", rows)

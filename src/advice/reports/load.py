@@ -151,11 +151,6 @@ class TaskRuns(NamedTuple):
         return [*self.compared, *(variant for found in self.variants.values() for variant in found)]
 
     @property
-    def slug(self) -> str:
-        """The task's name as a part of file names."""
-        return file_name(self.task)
-
-    @property
     def activation(self) -> int:
         """Episodes before the shields of the comparison guard: E, or with early arming the last."""
         runs = [run for group in self.compared for run in group.runs]

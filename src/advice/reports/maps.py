@@ -66,7 +66,7 @@ def draw_latent(shield: Shield) -> Drawn:
     with canvas() as (figure, axes):
         rows = plot_latent(axes, shield)
         legend(figure, [axes], 2)
-    return figure, rows
+    return rows, figure
 
 
 def decision_regions(
@@ -100,7 +100,7 @@ def draw_trajectories(replays: Mapping[str, Sequence[Replay]], looks: Mapping[st
             for label, mark in _MARKS.items()
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=5, handletextpad=0.2)
-    return figure, rows
+    return rows, figure
 
 
 def _plot_path(axes: Any, replay: Replay, colour: str, bound: float) -> None:
@@ -170,7 +170,7 @@ def draw_interventions(replays: Sequence[Replay]) -> Drawn | None:
         car.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal")
         car.set(xlabel="to the right, m", ylabel="ahead, m")
         car.set_title("nearest obstacle, seen from the car")
-    return figure, rows
+    return rows, figure
 
 
 def intervention_places(replay: Replay) -> list[Row]:

@@ -15,10 +15,10 @@ from advice.reports import curves, plots, summaries
 from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare, paper_table
 from advice.reports.load import Collection, Run, TaskRuns, load, totals, usable
 from advice.reports.maps import plot_latent
-from advice.reports.plots import Drawing, Section
 from advice.reports.shields import shield_of, shield_section
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
-from advice.reports.tables import write_table
+from advice.reports.tables import Exhibit, Section, write_table
+from advice.runs.records import file_name
 from advice.runs.studies import WITH_SHIELD, section
 
 
@@ -43,9 +43,10 @@ def write_report(
     tasks, out = collection.tasks, Path(out)
     groups = [group for task in tasks for group in task.groups]
     looks = method_looks({group.method for group in groups})
-    overall = Section("overall", "", [], [paper_table(tasks), summaries.aggregate_table(tasks)])
-    figures = [_time_figure(task, looks) for task in tasks]
-    times = Section("compute", "Compute time", figures, [summaries.time_table(tasks)])
+    tables = (paper_table(tasks), summaries.aggregate_table(tasks))
+    overall = Section("overall", "", [table for table in tables if table])
+    times = Section("compute", "Compute time", [_time_figure(task, looks) for task in tasks])
+    times.exhibits.append(summaries.time_table(tasks))
     pictures = _write(overall, out) | _write(times, out)
     claims, chapters = [], []
     for task in tasks:
@@ -88,12 +89,13 @@ def render(template: str, values: dict[str, Any]) -> str:
 
 def _write(part: Section, out: Path) -> dict[str, Markup]:
     """Write a section's tables and figures; returns the figures' SVG by name."""
-    for table in filter(None, part.tables):
-        write_table(table, out / "tables")
     pictures = {}
-    for drawing in part.drawings:
-        pictures[drawing.name] = plots.save(drawing, out / "figures")
-        drawing.figure.clear()  # frees its memory
+    for exhibit in part.exhibits:
+        if exhibit.figure is None:
+            write_table(exhibit, out / "tables")
+        else:
+            pictures[exhibit.name] = plots.save(exhibit, out / "figures")
+            exhibit.figure.clear()  # frees its memory
     return pictures
 
 
@@ -114,22 +116,23 @@ def _claims(task: TaskRuns) -> list[Claim]:
 
 
 def _sections(task: TaskRuns, looks: dict[str, Look]) -> list[Section]:
-    graded = _graded(task)
-    tables = [summaries.summary_table(task, graded), summaries.comparison_table(task)]
-    drawings, late = _curve_figures(task, looks, graded), _late_shields(task)
-    sections = [Section(f"{task.slug}-curves", "Learning and safety", drawings, tables, late)]
+    graded, slug = _graded(task), file_name(task.task)
+    found = [*_curve_figures(task, looks, graded), summaries.summary_table(task, graded)]
+    if comparison := summaries.comparison_table(task):
+        found.append(comparison)
+    sections = [Section(f"{slug}-curves", "Learning and safety", found, _late_shields(task))]
     if table := summaries.k_table(task):
-        sections.append(Section(f"{task.slug}-k", "K over time", _k_figures(task), [table]))
+        sections.append(Section(f"{slug}-k", "K over time", [*_k_figures(task), table]))
     sections.append(shield_section(task, looks))
     for key in task.variants:
-        drift = summaries.drift_table(task) if key == "shift" else None
-        tables, title = [summaries.study_table(task, key), drift], f"Study: {section(key).title}"
-        drawings = _study_figures(task, key, looks)
-        sections.append(Section(f"{task.slug}-{key}", title, drawings, tables))
+        found = [*_study_figures(task, key, looks), summaries.study_table(task, key)]
+        if key == "shift" and (drift := summaries.drift_table(task)):
+            found.append(drift)
+        sections.append(Section(f"{slug}-{key}", f"Study: {section(key).title}", found))
     return sections
 
 
-def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list[Drawing]:
+def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list[Exhibit]:
     """Two rows of panels, each twice: after activation, counted from zero, and in full."""
     rows = {
         "overview": ["return", "cost" if graded else "violations", "successes"],
@@ -161,8 +164,8 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list
             x_label = "episodes since activation" if skip else "episode"
             drawn = plots.draw_row(panels, looks, x_label, armed, last)
             title = "Learning and safety" if row == "overview" else "Rates and interventions"
-            drawing = Drawing(task.task, f"{row}-{phase}", title, caption, *drawn, phase)
-            drawings.append(drawing)
+            found = Exhibit(task.task, f"{row}-{phase}", title, caption, *drawn, phase)
+            drawings.append(found)
     return drawings
 
 
@@ -183,7 +186,7 @@ def _late_shields(task: TaskRuns) -> list[str]:
     ]
 
 
-def _k_figures(task: TaskRuns) -> list[Drawing]:
+def _k_figures(task: TaskRuns) -> list[Exhibit]:
     """K of one run: all armed episodes, and those in which K changes most."""
     runs = [run for group in reversed(task.compared) for run in usable(group.runs)]
     armed = [run for run in runs if run.column("k").any()]
@@ -199,16 +202,16 @@ def _k_figures(task: TaskRuns) -> list[Drawing]:
     )
     close, title = curves.busiest(history), "K over time"
     drawn = plots.draw_k_history(history, title)
-    drawings = [Drawing(task.task, "k-history", title, which, *drawn)]
+    drawings = [Exhibit(task.task, "k-history", title, which, *drawn)]
     if close is not history:
         title = "K up close"
         which += f" The {len(close.episode)} episodes in which K changes most."
         drawn = plots.draw_k_history(close, title)
-        drawings.append(Drawing(task.task, "k-close", title, which, *drawn))
+        drawings.append(Exhibit(task.task, "k-close", title, which, *drawn))
     return drawings
 
 
-def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Drawing]:
+def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Exhibit]:
     """The curves of a section's variants, each counted from the run's own activation."""
     study, variants = section(key), task.variants[key]
     methods = method_order(variant.method for variant in variants)
@@ -238,13 +241,13 @@ def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Dra
     caption = f"Counted from {start}. {_seeds(next(iter(panels.values())))}"
     x_label = "episode" if study.from_start else "episodes since activation"
     drawn = plots.draw_row(panels, looks, x_label)
-    return [Drawing(task.task, key, study.title, caption, *drawn)]
+    return [Exhibit(task.task, key, study.title, caption, *drawn)]
 
 
-def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Drawing:
+def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Exhibit:
     minutes = {
         method: [run.total("seconds") / 60 for run in usable(runs)]
         for method, runs in task.methods.items()
     }
     drawn = plots.draw_times(minutes, looks, task.task)
-    return Drawing(task.task, "time", task.task, "Compute time per run.", *drawn)
+    return Exhibit(task.task, "time", task.task, "Compute time per run.", *drawn)

@@ -7,10 +7,9 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from markupsafe import Markup
@@ -20,43 +19,11 @@ from matplotlib.ticker import MaxNLocator
 
 from advice.reports.curves import METRICS, Curve, KHistory
 from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
-from advice.reports.tables import Row, Table, write_csv
-from advice.runs.records import file_name
+from advice.reports.tables import Exhibit, Row, write_csv
 
 STYLE = Path(__file__).parent / "templates" / "figures.mplstyle"
-Drawn: TypeAlias = tuple[Figure, list[Row]]
+Drawn: TypeAlias = tuple[list[Row], Figure]
 """A figure and the data it shows."""
-
-
-class Drawing(NamedTuple):
-    """A figure with its words."""
-
-    task: str
-    kind: str
-    title: str
-    caption: str
-    """The page adds an explanation of the figure's kind."""
-    figure: Figure
-    rows: Sequence[Row]
-    phase: str = ""
-    """"full" or "after" where the page switches between the two."""
-
-    @property
-    def name(self) -> str:
-        """File name without its ending."""
-        return f"{file_name(self.task)}-{self.kind}"
-
-
-@dataclass
-class Section:
-    """One part of a task's chapter."""
-
-    anchor: str
-    title: str
-    drawings: list[Drawing] = field(default_factory=list)
-    tables: list[Table | None] = field(default_factory=list)
-    """None where there is none."""
-    notes: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -69,7 +36,7 @@ def canvas(
         yield figure, figure.subplots(rows, columns, **options)
 
 
-def save(drawing: Drawing, folder: Path) -> Markup:
+def save(drawing: Exhibit, folder: Path) -> Markup:
     """Write PNG, PDF and CSV; return the SVG for the page."""
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / f"{drawing.name}.csv", drawing.rows)
@@ -83,7 +50,7 @@ def save(drawing: Drawing, folder: Path) -> Markup:
         figure.savefig(f"{path}.png", facecolor="white", dpi=150)
         figure.savefig(f"{path}.pdf", facecolor="white", metadata={"CreationDate": None})
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    return _as_inline_svg(stream.getvalue(), drawing.title, 96 * figure.get_figwidth())
+    return _as_inline_svg(stream.getvalue(), drawing.about, 96 * figure.get_figwidth())
 
 
 def _as_inline_svg(svg: str, title: str, wide: float) -> Markup:
@@ -146,7 +113,7 @@ def draw_row(
         for item in curves
         for episode, mean, error in zip(item.episodes, item.mean, item.error, strict=True)
     ]
-    return figure, rows
+    return rows, figure
 
 
 def _plot_curves(
@@ -196,7 +163,7 @@ def draw_k_history(history: KHistory, title: str) -> Drawn:
         legend(figure, [top], 4)
     whole = ("episode", "violation", "k_after")
     rows: list[Row] = [KHistory(*row)._asdict() for row in zip(*history, strict=True)]
-    return figure, [row | {name: int(row[name]) for name in whole} for row in rows]
+    return [row | {name: int(row[name]) for name in whole} for row in rows], figure
 
 
 def draw_times(
@@ -217,4 +184,4 @@ def draw_times(
         for method, values in minutes.items()
         for i, value in enumerate(values)
     ]
-    return figure, rows
+    return rows, figure

@@ -14,9 +14,9 @@ import numpy as np
 
 from advice.reports.load import Run, TaskRuns, usable
 from advice.reports.maps import draw_interventions, draw_latent, draw_trajectories
-from advice.reports.plots import Drawing, Section
 from advice.reports.style import Look
-from advice.reports.tables import Table
+from advice.reports.tables import Exhibit, Section
+from advice.runs.records import file_name
 from advice.shields.audit import Audit
 from advice.shields.shield import Shield
 from advice.types import AdviceError
@@ -32,7 +32,7 @@ MAPPED_EPISODES = 15
 
 def shield_section(task: TaskRuns, looks: dict[str, Look]) -> Section:
     """Everything that needs more than episodes.csv: shield files, actions and the simulator."""
-    part = Section(f"{task.slug}-shield", "The shield and its interventions")
+    part = Section(f"{file_name(task.task)}-shield", "The shield and its interventions")
     run = _example(task)
     if run is None:
         none = "No fitted shield among the runs, so there is no audit and no latent space."
@@ -46,7 +46,7 @@ def shield_section(task: TaskRuns, looks: dict[str, Look]) -> Section:
                 raise AdviceError("None can be placed on a map.")
             title = "Where the shield intervened"
             which = f"{run.name}: the last {len(replays)} episodes with interventions."
-            part.drawings.append(Drawing(task.task, "interventions", title, which, *drawn))
+            part.exhibits.append(Exhibit(task.task, "interventions", title, which, *drawn))
         with _noted(part, f"the shield of {run.folder.path}"):
             _inspect(part, task, run, replays)
     with _noted(part, "trajectories"):
@@ -88,7 +88,7 @@ def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay])
         "refused."
     )
     drawn = draw_latent(shield)
-    part.drawings.append(Drawing(task.task, "latent", "Latent space", caption, *drawn))
+    part.exhibits.append(Exhibit(task.task, "latent", "Latent space", caption, *drawn))
     audit = shield.audit()
     at_k = [
         {
@@ -108,7 +108,7 @@ def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay])
         f"On {audit.held_out_safe} safe and {audit.held_out_unsafe} unsafe features of "
         f"{audit.held_out_episodes} episodes held out of the fit; K is {audit.k} now. {audit.line}."
     )
-    part.tables.append(Table(task.task, "audit", about, at_k, caption))
+    part.exhibits.append(Exhibit(task.task, "audit", about, caption, at_k))
     if audit.nearness:
         near = [
             {
@@ -121,10 +121,11 @@ def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay])
             for x in audit.nearness
         ]
         about = f"refusals by nearness to danger ({run.name})"
-        part.tables.append(Table(task.task, "nearness", about, near))
+        part.exhibits.append(Exhibit(task.task, "nearness", about, "", near))
     rows = [{"quantity": n, "value": v} for n, v in _diagnostics(audit, run, replays).items()]
     why = f"The bounds are not given: {audit.no_bound}." if audit.no_bound else ""
-    part.tables.append(Table(task.task, "diagnostics", "the theorems' quantities", rows, why))
+    about = "the theorems' quantities"
+    part.exhibits.append(Exhibit(task.task, "diagnostics", about, why, rows))
 
 
 def _diagnostics(audit: Audit, run: Run, replays: Sequence[Replay]) -> dict[str, float]:
@@ -198,4 +199,4 @@ def _trajectories(part: Section, task: TaskRuns, looks: dict[str, Look]) -> None
         f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods have."
     )
     drawn = draw_trajectories(replays, looks)
-    part.drawings.append(Drawing(task.task, "trajectories", title, which, *drawn))
+    part.exhibits.append(Exhibit(task.task, "trajectories", title, which, *drawn))

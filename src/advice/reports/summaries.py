@@ -11,7 +11,7 @@ from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, not_compared
 from advice.reports.load import Run, TaskRuns, Variant, complete, totals, usable
 from advice.reports.statistics import Estimate, Floats, Interval, estimate
 from advice.reports.style import method_label
-from advice.reports.tables import Row, Table
+from advice.reports.tables import Exhibit, Row
 from advice.runs.studies import SHIFTS, section
 from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
 
@@ -57,7 +57,7 @@ def seeds_shown(runs: Sequence[Run]) -> str:
     return f"{len(runs)}{' (few)' * (len(runs) < GOOD_SEEDS)}"
 
 
-def summary_table(task: TaskRuns, graded: bool = False) -> Table:
+def summary_table(task: TaskRuns, graded: bool = False) -> Exhibit:
     """One row per method: the part after activation, and violations of the full training.
 
     ``graded``: an episode's cost says more than whether it was violated.
@@ -88,10 +88,10 @@ def summary_table(task: TaskRuns, graded: bool = False) -> Table:
     part = f"episodes after the first {skip}" if skip else "the full training so far"
     per = f"return, {'cost, ' * graded}steps and interventions are per episode"
     caption = f"Counts are per run over {part}; {per}."
-    return Table(task.task, "summary", "what each method did", rows, caption)
+    return Exhibit(task.task, "summary", "what each method did", caption, rows)
 
 
-def comparison_table(task: TaskRuns) -> Table | None:
+def comparison_table(task: TaskRuns) -> Exhibit | None:
     """ADVICE against each other method: violations and timeouts after activation."""
     skip, methods = task.after, task.methods
     counts, late = (
@@ -120,14 +120,14 @@ def comparison_table(task: TaskRuns) -> Table | None:
         for method, theirs in arrays.items()
     ]
     about = "ADVICE against each other method"
-    return Table(task.task, "comparison", about, rows, not_compared(counts))
+    return Exhibit(task.task, "comparison", about, not_compared(counts), rows)
 
 
 def _percent(found: Interval) -> Interval:
     return Interval(*(100.0 * x for x in found))
 
 
-def aggregate_table(tasks: Sequence[TaskRuns]) -> Table | None:
+def aggregate_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:
     """All tasks together: violations relative to plain DDPG's on the same task."""
     found = []  # per task: method -> complete runs, and episodes to skip
     for task in tasks:
@@ -168,10 +168,10 @@ def aggregate_table(tasks: Sequence[TaskRuns]) -> Table | None:
         f"mean over {len(found)} tasks (those with at least {MIN_SEEDS} seeds of each method)."
     )
     title = "All tasks together: violations after activation, relative to DDPG"
-    return Table("", "all-tasks", title, rows, caption)
+    return Exhibit("", "all-tasks", title, caption, rows)
 
 
-def k_table(task: TaskRuns) -> Table | None:
+def k_table(task: TaskRuns) -> Exhibit | None:
     """How K changed while the shield was armed: episodes in a row at each K, changes per run."""
     groups = {}
     for group in task.groups:
@@ -202,10 +202,10 @@ def k_table(task: TaskRuns) -> Table | None:
             }
         )
     about = "consecutive episodes per K, and changes of K"
-    return Table(task.task, "k", about, rows) if rows else None
+    return Exhibit(task.task, "k", about, "", rows) if rows else None
 
 
-def study_table(task: TaskRuns, name: str) -> Table:
+def study_table(task: TaskRuns, name: str) -> Exhibit:
     """The variants of one section beside the comparison's own runs, after activation."""
     every, variants = section(name).from_start, task.variants[name]
     methods = [m for m in task.methods if every or m in {variant.method for variant in variants}]
@@ -229,10 +229,10 @@ def study_table(task: TaskRuns, name: str) -> Table:
             }
         )
     about = f"the study's runs{', all episodes' if every else ' after activation'}"
-    return Table(task.task, name, about, rows)
+    return Exhibit(task.task, name, about, "", rows)
 
 
-def drift_table(task: TaskRuns) -> Table | None:
+def drift_table(task: TaskRuns) -> Exhibit | None:
     """Would the drift alarm have been given? By the second halves of the runs.
 
     Certified is what the frozen shields show without a shift (Clopper-Pearson, 95 %).
@@ -266,10 +266,10 @@ def drift_table(task: TaskRuns) -> Table | None:
         f"The second half of each run; certified are {certified:.1%}, from {episodes} episodes "
         "without a shift."
     )
-    return Table(task.task, "drift", about, rows, caption)
+    return Exhibit(task.task, "drift", about, caption, rows)
 
 
-def time_table(tasks: Sequence[TaskRuns]) -> Table:
+def time_table(tasks: Sequence[TaskRuns]) -> Exhibit:
     """Compute time: minutes per run and environment steps per second."""
     rows: list[Row] = []
     for task in tasks:
@@ -284,4 +284,4 @@ def time_table(tasks: Sequence[TaskRuns]) -> Table:
                     "steps per second": estimate([n / s for s, n in spent if s > 0]),
                 }
             )
-    return Table("", "compute-time", "Compute time per run", rows)
+    return Exhibit("", "compute-time", "Compute time per run", "", rows)

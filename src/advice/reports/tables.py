@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,17 +17,21 @@ Row: TypeAlias = dict[str, Any]
 _PARTS = {Estimate: ("mean", "standard error"), Interval: ("estimate", "low", "high")}
 
 
-class Table(NamedTuple):
-    """Rows of text and numbers with a caption."""
+class Exhibit(NamedTuple):
+    """A table, or a figure with the rows it shows."""
 
     task: str
     """Empty if it is about all tasks."""
     kind: str
+    """Chooses the explanation that the page adds to the caption."""
     about: str
     """Its title, without the task."""
+    caption: str
     rows: Sequence[Row]
-    caption: str = ""
-    """The page adds an explanation of the table's kind."""
+    figure: Any = None
+    """Of matplotlib; None for a table."""
+    phase: str = ""
+    """"full" or "after" where the page switches between the two."""
 
     @property
     def name(self) -> str:
@@ -41,6 +46,16 @@ class Table(NamedTuple):
     def text(self) -> list[list[str]]:
         """The values as the page shows them, below the columns' titles."""
         return [[*self.rows[0]], *([shown(value) for value in row.values()] for row in self.rows)]
+
+
+@dataclass
+class Section:
+    """One part of the page."""
+
+    anchor: str
+    title: str
+    exhibits: list[Exhibit] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def shown(value: Any) -> str:
@@ -96,14 +111,14 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
         writer.writerows(zip(*columns.values(), strict=True))
 
 
-def write_table(table: Table, folder: Path) -> None:
+def write_table(table: Exhibit, folder: Path) -> None:
     """NAME.csv and NAME.tex."""
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(folder / f"{table.name}.csv", table.rows)
     (folder / f"{table.name}.tex").write_text(as_latex(table), encoding="utf-8")
 
 
-def as_latex(table: Table) -> str:
+def as_latex(table: Exhibit) -> str:
     """A booktabs tabular with its caption."""
     header, *rows = (" & ".join(cell.translate(_LATEX) for cell in row) for row in table.text)
     body = "".join(f"{row} \\\\\n" for row in rows)
