@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from driven import drive
 from made_up import write_run
 from matplotlib.image import imread
 
@@ -19,6 +18,7 @@ from advice.demo import (
     read_pair,
     side_by_side,
 )
+from advice.runs.records import RunFolder
 from advice.runs.resimulate import film, resimulate
 from advice.types import EpisodeRecord
 
@@ -69,8 +69,8 @@ def test_the_figure_counts_from_arming_on(tmp_path: Path) -> None:
     assert len({tuple(pixel) for pixel in picture.reshape(-1, picture.shape[2])[::7]}) > 20
 
 
-def test_the_film_shows_both_runs_with_captions(tmp_path: Path) -> None:
-    folders = [drive(tmp_path / name, method=name, episodes=14) for name in ("ddpg", "advice")]
+def test_the_film_shows_both_runs_with_captions(driven: dict[str, RunFolder]) -> None:
+    folders = [*driven.values()]
     frames = side_by_side(folders, [13, 14])
     replays = [resimulate(folder, 13) for folder in folders]
     assert len({frame.shape for frame in frames}) == 1

@@ -35,8 +35,8 @@ from advice.types import AdviceError, EpisodeRecord
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return drive(tmp_path_factory.mktemp("driven"))
+def run(driven: dict[str, RunFolder]) -> RunFolder:
+    return driven["advice"]
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +200,12 @@ def test_the_critic_of_a_run(tmp_path: Path) -> None:
     assert np.isfinite(values).all()
 
 
-def test_a_run_without_a_shield_shows_what_there_is(tmp_path: Path) -> None:
-    plain = drive(tmp_path, method="ddpg", episodes=2)
-    made = write_replay(plain.path, tmp_path / "replay.html", 1, video=tmp_path / "film.mp4")
+def test_a_run_without_a_shield_shows_what_there_is(
+    driven: dict[str, RunFolder], tmp_path: Path
+) -> None:
+    made = write_replay(
+        driven["ddpg"].path, tmp_path / "replay.html", 1, video=tmp_path / "film.mp4"
+    )
     text = made.page.read_text()
     assert 'id="arena"' in text
     assert 'id="latent"' not in text
@@ -211,7 +214,6 @@ def test_a_run_without_a_shield_shows_what_there_is(tmp_path: Path) -> None:
 
 
 def test_a_report_shows_the_shield_and_the_ways(run: RunFolder, tmp_path: Path) -> None:
-    drive(run.path.parents[2], method="ddpg")
     report = write_report([run.path.parents[2]], tmp_path)
     text = report.page.read_text()
     for name in ("latent", "interventions", "trajectories"):
