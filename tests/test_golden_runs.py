@@ -1,8 +1,9 @@
 """Training has not changed: each method still gives the recorded episodes, weights and decisions.
 
-After a change that is meant to alter training, raise TRAINING_VERSION in runs/provenance.py, record
-anew with ``python tests/test_golden_runs.py`` and say in the commit why. A report compares runs of
-different commits if this number is the same.
+After a change that is meant to alter training, raise the number of the part that changed in
+TRAINING_VERSIONS of runs/provenance.py, record anew with ``python tests/test_golden_runs.py`` and
+say in the commit why. A report compares runs of different commits if their numbers are the present
+ones of their methods.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import pytest
 from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
 from advice.runs.loop import Listener, train
-from advice.runs.provenance import TRAINING_VERSION
+from advice.runs.provenance import TRAINING_VERSIONS, training_version
 
 RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
 AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5, warmup_steps=0)
@@ -58,6 +59,11 @@ def versions() -> dict[str, str]:
     """Everything that may round differently."""
     packages = ("numpy", "scipy", "jax", "jaxlib", "optax", "mujoco")
     return {name: metadata.version(name) for name in packages} | {"machine": platform.machine()}
+
+
+def numbers() -> dict[str, int]:
+    """The number of the training of each run."""
+    return {name: training_version(run["method"]) for name, run in RUNS.items()}
 
 
 def digest(parts: list[bytes]) -> str:
@@ -108,31 +114,41 @@ def test_training_is_as_recorded(name: str, tmp_path: Path) -> None:
 
 
 def check_number(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Raise ValueError if what both have has changed but the number has not."""
+    """Raise ValueError if a run that both have has changed but the number of its method has not."""
     changed = [
         name
-        for name in new["runs"]
-        if old["runs"].get(name, new["runs"][name]) != new["runs"][name]
+        for name in new["runs"].keys() & old["runs"].keys()
+        if new["runs"][name] != old["runs"][name] and new["training"][name] == old["training"][name]
     ]
-    if changed and all(old.get(name) == new[name] for name in ("training", "versions")):
-        raise ValueError(f"raise TRAINING_VERSION: {', '.join(changed)} changed")
+    if changed and old["versions"] == new["versions"]:
+        raise ValueError(f"raise TRAINING_VERSIONS: {', '.join(sorted(changed))} changed")
 
 
 def test_the_number_of_the_training_is_recorded() -> None:
     recorded = json.loads(RECORDED.read_text())
-    assert recorded["training"] == TRAINING_VERSION
-    changed = {**recorded, "runs": recorded["runs"] | {"ddpg": {}}}
-    with pytest.raises(ValueError, match="raise TRAINING_VERSION: ddpg"):
+    assert recorded["training"] == numbers()
+    changed = {**recorded, "runs": recorded["runs"] | {"ddpg": {}, "advice": {}}}
+    with pytest.raises(ValueError, match="raise TRAINING_VERSIONS: advice, ddpg changed"):
         check_number(recorded, changed)
-    check_number(recorded, changed | {"training": TRAINING_VERSION + 1})
+    raised = recorded["training"] | {"advice": recorded["training"]["advice"] + 1}
+    with pytest.raises(ValueError, match="raise TRAINING_VERSIONS: ddpg changed"):
+        check_number(recorded, changed | {"training": raised})
     check_number(recorded, {**recorded, "runs": recorded["runs"] | {"new": {}}})
+
+
+def test_a_part_is_raised_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = numbers()
+    assert set(before.values()) == {2}  # as all records of before there were parts
+    monkeypatch.setitem(TRAINING_VERSIONS, "advice", 1)
+    raised = {name for name, number in numbers().items() if number != before[name]}
+    assert raised == {name for name in RUNS if "advice" in name}
 
 
 def record() -> None:
     """Train every run and write what came out."""
     with tempfile.TemporaryDirectory() as folder:
         runs = {name: fingerprint(run, Path(folder) / name) for name, run in RUNS.items()}
-    found = {"training": TRAINING_VERSION, "versions": versions(), "runs": runs}
+    found = {"training": numbers(), "versions": versions(), "runs": runs}
     check_number(json.loads(RECORDED.read_text()), found)
     text = json.dumps(found, indent=1)
     RECORDED.write_text(text + "\n")

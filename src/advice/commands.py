@@ -253,7 +253,6 @@ def bench(
     from advice.runs.branching import share_beginnings
     from advice.runs.engines import run_local
     from advice.runs.grid import cells_of, check_shields, read_grid, status_of, write_grid
-    from advice.runs.loop import refuse_other_settings
     from advice.runs.plan import plan
     from advice.runs.records import RunFolder
 
@@ -286,15 +285,15 @@ def bench(
     check_shields(cells)
     if dry_run:
         say("measuring the speed of this machine ...")
-        estimate = plan(cells, parallel, only_missing)
+        rows, words = plan(cells, parallel, only_missing)
         titles = ("study", "runs", "done", "episodes to do", "of these shared", "core-hours alone")
-        print_table((*titles, "core-hours"), estimate.rows())
-        say(str(estimate))
+        print_table((*titles, "core-hours"), rows)
+        say(words)
         return 0
     with RunFolder(out).locked():
         for cell in cells:
             if only_missing:
-                refuse_other_settings(cell.folder, cell.config, overwrite=False)
+                cell.folder.refuse_other_settings(cell.config)
                 cell.folder.check_done()
             elif cell.folder.path.exists():
                 with cell.folder.locked():

@@ -12,7 +12,7 @@ from helpers import LOOK_AHEAD, SMALL_SHIELD, assert_same_run, small
 
 from advice.config import EnvConfig, TabularConfig, TrainConfig
 from advice.files import write_json
-from advice.runs.branching import kept_file, may_branch, share_beginnings, unshielded
+from advice.runs.branching import may_branch, share_beginnings, unshielded
 from advice.runs.grid import Cell, cells_of
 from advice.runs.loop import train
 from advice.runs.records import RunFolder
@@ -91,7 +91,7 @@ def test_where_the_grid_branches(grid: dict[str, Cell]) -> None:
         **{"earlier": 6, "shorter": 4, "tabular": 20, "tabular-acts": 20},
     }
     assert trunk.keep == (4, 6, 8, 20)
-    assert all(kept_file(trunk.folder.path, point).exists() for point in trunk.keep)
+    assert all(trunk.folder.kept_file(point).exists() for point in trunk.keep)
     assert may_branch(trunk.folder.path, 8)
     assert not may_branch(trunk.folder.path.parent / "nowhere", 8)
 

@@ -20,6 +20,7 @@ from advice.cli import main
 from advice.config import AgentConfig, ShieldConfig, TrainConfig
 from advice.runs import plan as plans
 from advice.runs.branching import share_beginnings
+from advice.runs.checkpoints import Counters
 from advice.runs.engines import run_local
 from advice.runs.grid import (
     Cell,
@@ -97,27 +98,26 @@ def test_the_plan_says_what_shared_beginnings_save(
 ) -> None:
     monkeypatch.setattr(plans, "measure", lambda config: 150.0)  # an episode takes a second
     cells = share_beginnings(cells_of(SUITES["paper"], range(5), tmp_path, TrainConfig()))
-    found = plans.plan(cells, processes=2)
-    parts = {part.study: part for part in found.parts}
-    assert parts["core"].episodes == 4 * 6 * 5 * 2000
+    rows, words = plans.plan(cells, processes=2)
+    parts = {study: tuple(map(float, figures)) for study, *figures in rows}
+    runs, done, episodes, shared, alone, hours = parts["core"]
+    assert (runs, done, episodes) == (4 * 6 * 5, 0, 4 * 6 * 5 * 2000)
     # per task and seed: ADVICE's first 1,000 episodes and all of the tabular shield's
-    assert parts["core"].shared == 4 * 5 * (1000 + 2000)
+    assert shared == 4 * 5 * (1000 + 2000)
     # the plain methods and the table are the first 1,000 episodes of core's
-    assert parts["transfer"].shared == 5 * 4 * 1000
-    assert [parts[f"activation-{e}"].shared for e in (250, 500, 750)] == [1250, 2500, 3750]
-    assert parts["windows-2-10"].shared == parts["fixed-k-3"].shared == 5000
-    assert parts["paper-settings"].shared == 5000
-    assert parts["early"].shared == 0
-    total = found.total
-    assert (total.runs, total.done) == (58 * 5, 0)
-    before, after = found.hours(total.episodes), found.hours(total.trained)
-    assert before == total.episodes / 3600
-    assert before - after == pytest.approx(0.85 * total.shared / 3600)
-    assert f"save {before - after:.1f} of {before:.1f} core-hours" in str(found)
+    assert parts["transfer"][3] == 5 * 4 * 1000
+    assert [parts[f"activation-{e}"][3] for e in (250, 500, 750)] == [1250, 2500, 3750]
+    assert parts["windows-2-10"][3] == parts["fixed-k-3"][3] == parts["paper-settings"][3] == 5000
+    assert parts["early"][3] == 0
+    runs, done, episodes, shared, alone, hours = parts["all"]
+    assert (runs, done) == (58 * 5, 0)
+    assert alone == pytest.approx(episodes / 3600, abs=0.05)
+    assert alone - hours == pytest.approx(0.85 * shared / 3600, abs=0.1)
+    assert f"of {alone} core-hours" in words
     # a trunk that has gone on without keeping its agent shares nothing
     write_run(cells[0], episodes=1500)
-    again = {part.study: part for part in plans.plan(cells, processes=2).parts}
-    lost = parts["core"].shared - again["core"].shared
+    again = {study: tuple(map(float, figures)) for study, *figures in plans.plan(cells, 2)[0]}
+    lost = parts["core"][3] - again["core"][3]
     assert lost == 1000  # of ADVICE on this task and seed; the table's part is still to come
 
 
@@ -314,8 +314,9 @@ def test_the_path_of_a_shield_is_compared_as_absolute(
     folder.path.mkdir()
     folder.write_config(small(shield_from=str(tmp_path / "first")))
     monkeypatch.chdir(tmp_path)
-    assert folder.differences(small(shield_from="first")) == []
-    assert len(folder.differences(small(shield_from="other"))) == 1
+    folder.refuse_other_settings(small(shield_from="first"))
+    with pytest.raises(AdviceError, match=r"shield_from: .*/first' there, .*/other' now"):
+        folder.refuse_other_settings(small(shield_from="other"))
 
 
 class FakeRay:
@@ -329,7 +330,7 @@ class FakeRay:
         return result
 
 
-def test_files_that_were_cut_back_and_grew_again_arrive_whole(tmp_path: Path) -> None:
+def test_changed_files_are_sent_and_vanished_ones_deleted(tmp_path: Path) -> None:
     stored, local = tmp_path / "stored", tmp_path / "local"
     for folder in (stored, local):
         folder.mkdir()
@@ -337,9 +338,11 @@ def test_files_that_were_cut_back_and_grew_again_arrive_whole(tmp_path: Path) ->
     ray = FakeRay(FileStore())
     sender = FileSender(ray, ray, str(stored), local)
     (local / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")
-    sender.send()
+    (local / "replay.bin").write_text("rows")
+    sender.saved(Counters())
     assert (stored / "episodes.csv").read_text() == "one\nTWO again\nthree\nfour\n"
-    with open(local / "episodes.csv", "a") as stream:
-        stream.write("five\n")
-    sender.send()
-    assert (stored / "episodes.csv").read_text().endswith("four\nfive\n")
+    assert (stored / "replay.bin").read_text() == "rows"
+    (stored / "episodes.csv").unlink()
+    (local / "replay.bin").unlink()
+    sender.saved(Counters())
+    assert not list(stored.iterdir())  # what did not change is not sent again

@@ -16,9 +16,8 @@ from advice.envs.tasks import TASKS
 from advice.files import read_arrays
 from advice.runs.checkpoints import Counters
 from advice.runs.loop import Listener, train
-from advice.runs.methods import AGENTS, METHODS, SHIELDS, build, find_method
+from advice.runs.methods import AGENTS, METHODS, SHIELDS, adopt_safety, build, find_method
 from advice.runs.records import RunFolder
-from advice.runs.transfer import adopt_safety
 from advice.settings import from_dict, to_dict
 from advice.types import AdviceError, EpisodeRecord
 

@@ -152,8 +152,8 @@ def test_the_records_say_when_other_code_went_on(
     train(config, folder, Stop())
     train(config, folder, Stop())
     assert "resumed" not in folder.read_document()["provenance"]
-    made = provenance()
-    monkeypatch.setattr("advice.runs.records.provenance", lambda: made | {"commit": "newer"})
+    made = provenance("ddpg")
+    monkeypatch.setattr("advice.runs.records.provenance", lambda method: made | {"commit": "newer"})
     assert train(config, folder).finished
     (resumed,) = folder.read_document()["provenance"]["resumed"]
     assert (resumed["after_episode"], resumed["commit"]) == (4, "newer")
@@ -172,9 +172,9 @@ def test_the_commit_is_of_our_repository_only(
     git("commit", "-qm", "mine")
     (tmp_path / "records.py").write_text("")
     monkeypatch.setattr("advice.runs.provenance.__file__", str(tmp_path / "mine.py"))
-    assert len(provenance()["commit"].rstrip("+")) == 40
+    assert len(provenance("ddpg")["commit"].rstrip("+")) == 40
     monkeypatch.setattr("advice.runs.provenance.__file__", str(tmp_path / "records.py"))
-    assert provenance()["commit"] is None
+    assert provenance("ddpg")["commit"] is None
 
 
 def test_a_run_that_is_not_over_can_be_replayed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from advice.config import TrainConfig
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_LOOKS, method_label, method_order
 from advice.runs.episodes import COLUMNS, is_finished
+from advice.runs.provenance import training_version
 from advice.runs.records import RunFolder, file_name
 from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, WITH_SHIELD, study_name
 from advice.settings import flat
@@ -73,18 +74,21 @@ class Run(NamedTuple):
     def code(self) -> str:
         """What made the run; several if it was resumed.
 
-        The number of its training, the same for all commits between which the golden runs are
-        equal; with the commit if the tree had changes. Older runs: version and commit.
+        The number of its training, or that it is the present one of its method; with the commit
+        if the tree had changes. Older runs: version and commit.
         """
+        present = training_version(self.config.method)
         made = (self.provenance, *self.provenance.get("resumed", ()))
-        return ", then ".join(dict.fromkeys(map(_version, made)))
+        return ", then ".join(dict.fromkeys(_version(one, present) for one in made))
 
 
-def _version(made: dict[str, Any]) -> str:
+def _version(made: dict[str, Any], present: int) -> str:
     commit = made.get("commit") or ""
     where = f" at {commit[:10]}{commit[40:]}" if commit else ""
     if made.get("training") is not None:
-        return f"training {made['training']}{where if commit[40:] else ''}"
+        now = made["training"] == present
+        number = "the present training" if now else f"training {made['training']}"
+        return f"{number}{where if commit[40:] else ''}"
     return f"{made.get('versions', {}).get('advice-rl') or 'unknown'}{where}"
 
 

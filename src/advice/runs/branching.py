@@ -21,17 +21,15 @@ import numpy as np
 
 from advice.agents.agent import Agent
 from advice.config import TrainConfig
-from advice.files import read_arrays, write_arrays, write_atomically
-from advice.runs.checkpoints import Counters, read_part
+from advice.files import read_arrays, write_atomically
+from advice.runs.checkpoints import read_part
 from advice.runs.grid import Cell
-from advice.runs.loop import ActiveRun, Listener, Result, train
+from advice.runs.loop import ActiveRun, Result, train
 from advice.runs.methods import find_method
 from advice.runs.provenance import provenance
-from advice.runs.records import RunFolder, read_steps
+from advice.runs.records import RunFolder
 from advice.settings import to_dict
 from advice.types import AdviceError, Array, EpisodeRecord, Transition
-
-_KIND, _VERSION = "beginning", 1
 
 
 def unshielded(config: TrainConfig) -> int:
@@ -49,29 +47,18 @@ def share_beginnings(cells: Sequence[Cell]) -> list[Cell]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(_beginning(cell.config), []).append(cell)
-    branches: dict[Path, tuple[Path, int]] = {}
-    keep: dict[Path, set[int]] = {}
+    found = {cell.folder.path: cell for cell in cells}
     for group in groups.values():
         trunk = max(group, key=lambda cell: unshielded(cell.config))  # the first of the longest
+        path, points = trunk.folder.path, set()
         for cell in (cell for cell in group if cell is not trunk):
-            point = min(_shareable(cell.config), unshielded(trunk.config))
-            if point > 0:
-                branches[cell.folder.path] = (trunk.folder.path, point)
-                keep.setdefault(trunk.folder.path, set()).add(point)
-    return [
-        cell._replace(
-            trunk=branches.get(cell.folder.path, (None, 0))[0],
-            shared=branches.get(cell.folder.path, (None, 0))[1],
-            keep=tuple(sorted(keep.get(cell.folder.path, ()))),
-        )
-        for cell in cells
-    ]
-
-
-def _shareable(config: TrainConfig) -> int:
-    """Episodes that may be another run's; all of the tabular shield's, which rarely acts."""
-    tabular = find_method(config.method).shield == "tabular"
-    return config.episodes if tabular else unshielded(config)
+            tabular = find_method(cell.config.method).shield == "tabular"  # which rarely acts
+            shareable = cell.config.episodes if tabular else unshielded(cell.config)
+            if point := min(shareable, unshielded(trunk.config)):
+                found[cell.folder.path] = cell._replace(trunk=path, shared=point)
+                points.add(point)
+        found[path] = trunk._replace(keep=tuple(sorted(points)))
+    return list(found.values())
 
 
 def _beginning(config: TrainConfig) -> str:
@@ -82,51 +69,10 @@ def _beginning(config: TrainConfig) -> str:
     return json.dumps([*values, own], sort_keys=True)
 
 
-# ---- the trunk
-
-
-def kept_file(trunk: Path, episode: int) -> Path:
-    """Where a trunk keeps its agent as it was after an episode."""
-    return RunFolder(trunk).checkpoint / f"after-{episode:06d}.safetensors"
-
-
-class KeepBeginnings(Listener):
-    """Keeps the agent of a run as it is after each of some episodes; all else goes to ``inner``."""
-
-    def __init__(self, folder: RunFolder, episodes: Sequence[int], inner: Listener) -> None:
-        self._folder, self._episodes, self._inner = folder, frozenset(episodes), inner
-        self.started, self.fitting = inner.started, inner.fitting  # type: ignore[method-assign]
-        self.saved, self.said = inner.saved, inner.said  # type: ignore[method-assign]
-        self.stepped = inner.stepped  # type: ignore[method-assign]
-
-    def ready(self, agent: Agent, shield: Any) -> None:
-        self._agent = agent
-        self._inner.ready(agent, shield)
-
-    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
-        self._inner.episode_ended(record, counters)
-        if record.episode in self._episodes:
-            path = kept_file(self._folder.path, record.episode)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_arrays(path, *self._agent.snapshot(), _KIND, _VERSION)
-
-
-def _kept_agent(trunk: RunFolder, episode: int) -> tuple[dict[str, Array], dict[str, Any]] | None:
-    """The trunk's agent after an episode; None if it was not kept."""
-    path = kept_file(trunk.path, episode)
-    if path.exists():
-        return read_arrays(path, _KIND, _VERSION)
-    if trunk.done_file.exists() and len(trunk.read_episodes()) == episode:
-        return read_part(trunk.checkpoint, "agent")
-    return None
-
-
 def may_branch(trunk: Path, episode: int) -> bool:
     """True once a trunk has come as far as a branch after ``episode`` needs."""
-    return kept_file(trunk, episode).exists() or RunFolder(trunk).done_file.exists()
-
-
-# ---- the branch
+    folder = RunFolder(trunk)
+    return folder.kept_file(episode).exists() or folder.done_file.exists()
 
 
 class BeginningDiffersError(AdviceError):
@@ -142,8 +88,7 @@ class _Recorded:
 
     def __init__(self, agent: Agent, trunk: RunFolder, records: list[EpisodeRecord], space: Any):
         self._agent, self._records, self._space = agent, records, space
-        steps = records[-1].total_steps
-        self._executed, self._proposed = read_steps(trunk, 0, steps, space)
+        self._executed, self._proposed = trunk.read_steps(0, records[-1].total_steps, space)
         self._episode = self._step = 0
 
     @property
@@ -174,23 +119,26 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
     Does nothing if other code made the trunk or it did not keep its agent there; raises
     :class:`BeginningDiffersError` if an episode does not come out as the trunk's.
     """
-    made, now = trunk.read_document()["provenance"], provenance()
+    made, now = trunk.read_document()["provenance"], provenance(trunk.read_config().method)
+    kept, records = trunk.kept_file(episodes), trunk.read_episodes()
     if any(made.get(name) != now[name] for name in ("training", "versions")):
         return
-    kept = _kept_agent(trunk, episodes)
-    if kept is None:
+    if kept.exists():
+        state = read_arrays(kept, "beginning", 1)
+    elif trunk.done_file.exists() and len(records) == episodes:
+        state = read_part(trunk.checkpoint, "agent")
+    else:
         return
-    agent, records = run.agent, trunk.read_episodes()[:episodes]
+    agent, records = run.agent, records[:episodes]
     run.agent = cast(Agent, _Recorded(agent, trunk, records, run.env.action_space))
     with run.recording():
         for _ in records:
             run.episode()
-        found = run.folder.read_episodes()
-        for mine, theirs in zip(found, records, strict=True):
+        for mine, theirs in zip(run.folder.read_episodes(), records, strict=True):
             if mine._replace(seconds=theirs.seconds) != theirs:
                 raise BeginningDiffersError(theirs.episode - 1)
         run.agent = agent
-        agent.restore(*kept)
+        agent.restore(*state)
         if run.finished:
             run.export()
         run.save()
@@ -201,18 +149,13 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
 
 
 def train_branch(
-    config: TrainConfig,
-    folder: RunFolder,
-    listener: Listener | None,
-    shield_source: str | None,
-    trunk: RunFolder,
-    episodes: int,
+    config: TrainConfig, folder: RunFolder, trunk: RunFolder, episodes: int, **options: Any
 ) -> Result:
     """:func:`advice.runs.loop.train`, beginning with what the run shares with ``trunk``."""
     while True:
         begin = partial(repeat, trunk=trunk, episodes=episodes) if episodes else None
         try:
-            return train(config, folder, listener, shield_source=shield_source, begin=begin)
+            return train(config, folder, begin=begin, **options)
         except BeginningDiffersError as error:
             points = [int(path.stem.split("-")[1]) for path in trunk.checkpoint.glob("after-*")]
             episodes = max((point for point in points if point <= error.shared), default=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,6 @@ import numpy as np
 
 from advice.agents.replay_buffer import ReplayBuffer
 from advice.files import read_arrays, write_arrays
-from advice.runs.records import STATE_FILE
 from advice.types import AdviceError, Array, BrokenFileError
 
 _KIND, _VERSION = "checkpoint", 1
@@ -72,29 +71,18 @@ class Checkpointer:
 
     def __init__(self, folder: Path, parts: dict[str, Snapshotable], replay: ReplayBuffer) -> None:
         self._folder, self._parts, self._replay = folder, parts, replay
-        self._state_file = folder / STATE_FILE
+        self._state_file = folder / "state.safetensors"
         self._segments: list[Segment] = []
-        self._replay_document: dict[str, Any] = {"added": 0, "segments": []}
         self.saved = Counters()
-
-    @property
-    def exists(self) -> bool:
-        """True once something has been saved."""
-        return bool(self._state_file.exists())
 
     def save(self, counters: Counters, without: Collection[str] = ()) -> None:
         """Make this moment the one a resume continues from; parts ``without`` a state yet."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._append_replay()
+            log = {"added": self._replay.added, "segments": [list(s) for s in self._segments]}
             arrays: dict[str, Array] = {}
-            document: dict[str, Any] = {
-                "counters": list(counters),
-                "replay": {
-                    "added": self._replay.added,
-                    "segments": [list(s) for s in self._segments],
-                },
-            }
+            document: dict[str, Any] = {"counters": list(counters), "replay": log}
             for name, part in self._parts.items():
                 part_arrays, document[name] = ({}, {}) if name in without else part.snapshot()
                 arrays |= {f"{name}/{key}": array for key, array in part_arrays.items()}
@@ -106,50 +94,46 @@ class Checkpointer:
                 f"the last good one, after episode {self.saved.episode}, is still there"
             ) from error
         self.saved = counters
-        self._drop_unused()
+        self.drop_replay(keep=self._segments)
 
     def load(self) -> Counters:
         """Restore every part but the replay from the last save; zeros if there is none."""
-        if not self.exists:
+        if not self._state_file.exists():
             return Counters()
         arrays, document = read_arrays(self._state_file, _KIND, _VERSION)
         with _naming(self._state_file):
-            self._replay_document = document["replay"]
             for name, part in self._parts.items():
                 part.restore(_part(arrays, name), document[name])
-            counters = Counters(*document["counters"])
-            if any(type(x) is not int or x < 0 for x in counters):
-                raise ValueError(f"counters: expected whole numbers, found {counters}")
-        self.saved = counters
-        return counters
+            self._added = document["replay"]["added"]
+            self._segments = [Segment(*fields) for fields in document["replay"]["segments"]]
+            self.saved = Counters(*document["counters"])
+            numbers = (*self.saved, self._added, *chain(*self._segments))
+            if any(type(x) is not int or x < 0 for x in numbers):
+                raise ValueError(f"expected whole numbers, found {numbers}")
+            starts = [segment.start for segment in self._segments]
+            ends = [segment.end for segment in self._segments] or [self._added]
+            if starts[1:] != ends[:-1] or ends[-1] != self._added:
+                raise ValueError("replay: expected segments one after the other")
+        return self.saved
 
     def load_replay(self) -> None:
         """Restore the replay that belongs to what :meth:`load` restored."""
         replay = self._replay
-        with _naming(self._state_file):
-            added = self._replay_document["added"]
-            self._segments = [Segment(*fields) for fields in self._replay_document["segments"]]
-            if any(type(x) is not int or x < 0 for x in (added, *chain(*self._segments))):
-                raise ValueError("replay: expected whole numbers")
-            ends = [segment.end for segment in self._segments]
-            if [x.start for x in self._segments[1:]] != ends[:-1] or (ends or [added])[-1] != added:
-                raise ValueError("replay: expected segments one after the other")
         for segment in self._segments:
             path, size = self._segment_file(segment), segment.rows * 4 * replay.width
             data = path.read_bytes()[:size] if path.exists() else b""
             if len(data) != size or zlib.crc32(data) != segment.checksum:
                 raise BrokenFileError(f"{path}: expected {segment.rows} intact rows of replay")
             rows = np.frombuffer(data, "<f4").reshape(segment.rows, replay.width)
-            gone = max(0, added - replay.capacity - segment.start)
+            gone = max(0, self._added - replay.capacity - segment.start)
             replay.put(segment.start + gone, rows[gone:])
-        replay.added = added
+        replay.added = self._added
 
-    def discard_replay(self) -> None:
-        """A finished run needs its replay no more."""
-        for path in self._folder.glob("replay-*.bin"):
+    def drop_replay(self, keep: Collection[Segment] = ()) -> None:
+        """Delete the files of the log but those to keep; a finished run needs none."""
+        kept = {self._segment_file(segment) for segment in keep}
+        for path in set(self._folder.glob("replay-*.bin")) - kept:
             path.unlink()
-
-    # ---- the replay log
 
     def _segment_file(self, segment: Segment) -> Path:
         return self._folder / f"replay-{segment.start:012d}.bin"
@@ -157,7 +141,8 @@ class Checkpointer:
     def _append_replay(self) -> None:
         replay, bytes_per_row = self._replay, 4 * self._replay.width
         last = self._segments[-1] if self._segments else Segment(0, 0, 0)
-        first = max(last.end, replay.added - replay.capacity)
+        oldest = replay.added - replay.capacity
+        first = max(last.end, oldest)
         if first == replay.added:
             return
         full = last.rows >= max(1, replay.capacity // _SEGMENTS_PER_REPLAY)
@@ -173,20 +158,12 @@ class Checkpointer:
             os.fsync(stream.fileno())
         rows = last.rows + len(data) // bytes_per_row
         self._segments[-1] = Segment(last.start, rows, zlib.crc32(data, last.checksum))
-        oldest = replay.added - replay.capacity
         self._segments = [segment for segment in self._segments if segment.end > oldest]
-
-    def _drop_unused(self) -> None:
-        """Delete the files that the state on disk no longer counts on."""
-        kept = {self._segment_file(segment) for segment in self._segments}
-        for path in self._folder.glob("replay-*.bin"):
-            if path not in kept:
-                path.unlink()
 
 
 def read_part(folder: Path, name: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """The saved state of one part of a run: its arrays and its document."""
-    path = folder / STATE_FILE
+    path = folder / "state.safetensors"
     if not path.exists():
         raise AdviceError(f"{folder}: expected a checkpoint, found none yet")
     arrays, document = read_arrays(path, _KIND, _VERSION)
@@ -203,19 +180,17 @@ class EnvironmentState:
     """The environment's own memory between episodes, if it offers get_state and set_state."""
 
     def __init__(self, env: Any) -> None:
-        inner = env.unwrapped
-        self._get: Callable[[], dict[str, Any]] | None = getattr(inner, "get_state", None)
-        self._set: Callable[[dict[str, Any]], None] | None = getattr(inner, "set_state", None)
+        self._env = env.unwrapped
+        self._offered = hasattr(self._env, "get_state") and hasattr(self._env, "set_state")
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        state = self._get() if self._get and self._set else {}
+        state = self._env.get_state() if self._offered else {}
         if not isinstance(state, dict):
-            raise TypeError(
-                f"the environment's get_state: expected a dict, found {type(state).__name__}"
-            )
+            found = type(state).__name__
+            raise TypeError(f"the environment's get_state: expected a dict, found {found}")
         arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
         return arrays, {key: value for key, value in state.items() if key not in arrays}
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        if self._set and (arrays or document):
-            self._set(arrays | document)
+        if self._offered and (arrays or document):
+            self._env.set_state(arrays | document)

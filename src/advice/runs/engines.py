@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from advice.runs.branching import may_branch
 from advice.runs.grid import Cell
@@ -36,12 +37,22 @@ class GridOutcome(NamedTuple):
 class _Worker:
     cell: Cell
     core: int | None
-    process: subprocess.Popen[bytes]
-    sign: float = 0.0
-    """When the worker last showed a step, by the file system's clock,"""
-    since: float = field(default_factory=time.monotonic)
-    """and since when nothing came, by ours."""
+    sign: float = 0.0  # when it last showed a step, by the file system's clock,
+    since: float = field(default_factory=time.monotonic)  # and since when nothing came, by ours
     stalled: bool = False
+
+    def __post_init__(self) -> None:
+        order = json.dumps(order_of(self.cell) | {"core": self.core})
+        self.cell.folder.path.mkdir(parents=True, exist_ok=True)
+        with open(self.cell.folder.path / "log.txt", "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "advice.runs.worker", order],
+                env=one_thread(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the grid, which asks its workers to stop
+            )
 
     def check_for_steps(self, stall_seconds: float) -> None:
         """Kill the process if it shows no step for too long."""
@@ -52,6 +63,20 @@ class _Worker:
         if not self.stalled and time.monotonic() - self.since > stall_seconds:
             self.stalled = True
             self.process.kill()
+
+    def explain(self, stall_minutes: float) -> None:
+        """Write the reason of a failure if the worker could not."""
+        code, file = self.process.returncode, self.cell.folder.error_file
+        if self.stalled:
+            reason = f"no step was taken for {stall_minutes:g} minutes: the environment hangs"
+        elif file.exists():
+            return
+        elif code < 0:
+            reason = f"the worker was killed by {signal.Signals(-code).name}"
+        else:
+            reason = f"the worker ended with exit code {code} before the run was done"
+        with suppress(OSError):  # a full or read-only disk: the grid still reports the failure
+            file.write_text(f"{reason}, see log.txt\n")
 
 
 def run_local(
@@ -68,16 +93,11 @@ def run_local(
     is tried again from its checkpoint, ``attempts`` times in all; the others go on. SIGINT or
     SIGTERM: every running cell finishes its checkpoint, then the grid returns.
     """
-    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    count = processes or len(available) or os.cpu_count() or 1
-    free: list[int | None] = [
-        available[i % len(available)] if len(available) > 1 else None for i in range(count)
-    ]
-    waiting = list(cells)
-    tries = dict.fromkeys((cell.folder.path for cell in cells), 0)
-    running: list[_Worker] = []
-    failed: list[Cell] = []
-    not_before: dict[Any, float] = {}
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    count = processes or len(cores) or os.cpu_count() or 1
+    free = [cores[i % len(cores)] if len(cores) > 1 else None for i in range(count)]
+    waiting, running, failed = list(cells), list[_Worker](), list[Cell]()
+    tries: Counter[Path] = Counter()
     signals: list[int] = []
     asked = 0  # the first signal asks the workers to stop, the next one ends them
     previous = {
@@ -88,46 +108,40 @@ def run_local(
         while running or (waiting and not signals):
             if len(signals) > asked:
                 asked = len(signals)
-                number = signal.SIGTERM if asked == 1 else signal.SIGKILL
-                say(
-                    "stopping when the running episodes end; the same again stops at once"
-                    if asked == 1
-                    else "stopping at once"
-                )
+                once = "stopping when the running episodes end; the same again stops at once"
+                say(once if asked == 1 else "stopping at once")
                 for worker in running:
-                    worker.process.send_signal(number)
+                    worker.process.send_signal(signal.SIGTERM if asked == 1 else signal.SIGKILL)
             if not signals:
                 lost = {cell.folder.path for cell in failed}
                 for cell in [cell for cell in waiting if cell.after in lost]:
                     waiting.remove(cell)
                     cell.folder.path.mkdir(parents=True, exist_ok=True)
-                    cell.folder.error_file.write_text(
-                        "the run whose shield this one starts with has failed\n"
-                    )
+                    reason = "the run whose shield this one starts with has failed\n"
+                    cell.folder.error_file.write_text(reason)
                     failed.append(cell)
                 pending = {x.folder.path for x in (*waiting, *(w.cell for w in running))}
-                able = [cell for cell in waiting if _may_start(cell, not_before, pending)]
+                able = [cell for cell in waiting if _may_start(cell, pending)]
                 for cell in able[: len(free)]:
                     waiting.remove(cell)
-                    running.append(_start(cell, free.pop(0)))
+                    running.append(_Worker(cell, free.pop(0)))
             for worker in running:
                 worker.check_for_steps(60 * stall_minutes)
             for worker in [worker for worker in running if worker.process.poll() is not None]:
                 running.remove(worker)
                 free.append(worker.core)
                 cell, code = worker.cell, worker.process.returncode
-                if code == LOCKED:
-                    not_before[cell.folder.path] = time.monotonic() + 2.0
+                if signals or cell.folder.done_file.exists():
+                    continue
+                if code in (LOCKED, STOPPED):
                     waiting.append(cell)
-                elif code == STOPPED and not signals:
-                    waiting.append(cell)
-                elif not (code == STOPPED or signals or cell.folder.done_file.exists()):
-                    tries[cell.folder.path] += 1
-                    if tries[cell.folder.path] < attempts:
-                        waiting.insert(0, cell)
-                    else:
-                        _explain(worker, stall_minutes)
-                        failed.append(cell)
+                    continue
+                tries[cell.folder.path] += 1
+                if tries[cell.folder.path] < attempts:
+                    waiting.insert(0, cell)
+                else:
+                    worker.explain(stall_minutes)
+                    failed.append(cell)
             on_poll()
             time.sleep(POLL_SECONDS)
         return GridOutcome(failed, bool(signals))
@@ -138,38 +152,9 @@ def run_local(
             signal.signal(number, handler)
 
 
-def _may_start(cell: Cell, not_before: dict[Any, float], pending: set[Path]) -> bool:
-    if time.monotonic() < not_before.get(cell.folder.path, 0.0):
+def _may_start(cell: Cell, pending: set[Path]) -> bool:
+    if cell.folder.is_locked():  # by another process
         return False
     if cell.trunk in pending and not may_branch(cell.trunk, cell.shared):
         return False  # of a trunk that has failed nothing can be shared
     return cell.after is None or (cell.after / "done").exists()
-
-
-def _start(cell: Cell, core: int | None) -> _Worker:
-    order = json.dumps(order_of(cell) | {"core": core})
-    with cell.folder.open_log() as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "advice.runs.worker", order],
-            env=one_thread(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C reaches the grid, which asks its workers to stop
-        )
-    return _Worker(cell, core, process)
-
-
-def _explain(worker: _Worker, stall_minutes: float) -> None:
-    """Write the reason of a failure if the worker could not."""
-    code, file = worker.process.returncode, worker.cell.folder.error_file
-    if worker.stalled:
-        reason = f"no step was taken for {stall_minutes:g} minutes: the environment hangs"
-    elif file.exists():
-        return
-    elif code < 0:
-        reason = f"the worker was killed by {signal.Signals(-code).name}"
-    else:
-        reason = f"the worker ended with exit code {code} before the run was done"
-    with suppress(OSError):  # a full or read-only disk: the grid still reports the failure
-        file.write_text(f"{reason}, see log.txt\n")

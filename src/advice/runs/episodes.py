@@ -27,35 +27,31 @@ def is_finished(config: TrainConfig, episodes: int, violations: int) -> bool:
 
 def newest_episodes(path: Path) -> list[EpisodeRecord]:
     """About the last hundred episodes, from the file's end; other lines are ignored."""
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(max(0, os.path.getsize(path) - 8192))
-            lines = stream.read().decode(errors="replace").split("\n")[:-1]
-    except FileNotFoundError:
-        return []
-    records = []
-    for line in lines:
-        with suppress(ValueError, KeyError):  # the header, a line cut in two, a damaged one
-            records.append(_record(line.split(",")))
+    records: list[EpisodeRecord] = []
+    with suppress(FileNotFoundError), open(path, "rb") as stream:
+        stream.seek(max(0, os.path.getsize(path) - 8192))
+        for line in stream.read().decode(errors="replace").split("\n")[:-1]:
+            with suppress(ValueError, KeyError):  # the header, a line cut in two, a damaged one
+                records.append(_record(line))
     return records
 
 
 def parse_episodes(path: Path, content: bytes) -> list[EpisodeRecord]:
     """The complete lines of ``content``; BrokenFileError names the first that is no episode."""
     text = content.decode(errors="replace")
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    if not lines or tuple(lines[0].split(",")) != COLUMNS:
+    header, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
+    if header != ",".join(COLUMNS):
         raise BrokenFileError(f"{path}: expected the columns {','.join(COLUMNS)}")
     records = []
-    for number, line in enumerate((line.split(",") for line in lines[1:]), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
-            record = _record(line)
+            records.append(_record(line))
         except (ValueError, KeyError):
-            what = f"line {number + 1} is not an episode: {str(line)[:200]}"
+            what = f"line {number + 1} is not an episode: {line[:200]!r}"
             raise BrokenFileError(f"{path}: {what}") from None
-        if record.episode != number:
-            raise BrokenFileError(f"{path}: expected episode {number}, found {record.episode}")
-        records.append(record)
+        if records[-1].episode != number:
+            found = records[-1].episode
+            raise BrokenFileError(f"{path}: expected episode {number}, found {found}")
     return records
 
 
@@ -75,13 +71,13 @@ def check_episodes(path: Path, records: Sequence[EpisodeRecord], config: TrainCo
         "multiplier": (0, _LARGE),
         "seconds": (0, _LARGE),
     }
-    for name, (low, high) in bounds.items():
-        bad = np.flatnonzero(~((low <= columns[name]) & (columns[name] <= high)))
-        if len(bad):
-            line, value = bad[0] + 2, columns[name][bad[0]]
-            least, most = (np.broadcast_to(x, steps.shape)[bad[0]] for x in (low, high))
+    for name, limits in bounds.items():
+        low, high = (np.broadcast_to(limit, steps.shape) for limit in limits)
+        found = columns[name]
+        for row in np.flatnonzero(~((low <= found) & (found <= high)))[:1]:
             raise BrokenFileError(
-                f"{path}: line {line}: expected {name} in {least:g} to {most:g}, found {value:g}"
+                f"{path}: line {row + 2}: expected {name} in {low[row]:g} to {high[row]:g}, "
+                f"found {found[row]:g}"
             )
     if len(records) > config.episodes:
         raise BrokenFileError(
@@ -89,10 +85,11 @@ def check_episodes(path: Path, records: Sequence[EpisodeRecord], config: TrainCo
         )
 
 
-def episode_row(record: EpisodeRecord) -> Sequence[str]:
-    return [str(int(cell)) if isinstance(cell, bool) else repr(cell) for cell in record]
+def episode_line(record: EpisodeRecord) -> str:
+    cells = (str(int(cell)) if isinstance(cell, bool) else repr(cell) for cell in record)
+    return ",".join(cells) + "\n"
 
 
-def _record(cells: Sequence[str]) -> EpisodeRecord:
-    kinds = zip(_TYPES.values(), cells, strict=True)
+def _record(line: str) -> EpisodeRecord:
+    kinds = zip(_TYPES.values(), line.split(","), strict=True)
     return EpisodeRecord(*(_FLAGS[cell] if kind is bool else kind(cell) for kind, cell in kinds))

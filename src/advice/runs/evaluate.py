@@ -12,7 +12,7 @@ import numpy as np
 from advice.agents.agent import Agent
 from advice.envs.rollout import rollout
 from advice.envs.signals import SignalRules
-from advice.runs.checkpoints import Checkpointer
+from advice.runs.checkpoints import Checkpointer, Snapshotable
 from advice.runs.loop import environment_of, episode_seed, rules_of
 from advice.runs.methods import build
 from advice.runs.records import RunFolder
@@ -27,13 +27,12 @@ FRESH = 2**31
 
 
 class Trained(NamedTuple):
-    """A run's task, agent and shield as training left them."""
+    """A run's task, agent and shield as training left them, and how to read the task's steps."""
 
     env: Any
     agent: Agent
     shield: PostShield
     rules: SignalRules
-    """How to read the task's steps."""
 
 
 class Evaluation(NamedTuple):
@@ -45,10 +44,8 @@ class Evaluation(NamedTuple):
     violation: bool
     success: bool
     interventions: int
-    no_safe_action: int
-    """Steps in which no candidate was safe, so that the fallback decided."""
-    under_fallback: bool
-    """The violation came of such a step."""
+    no_safe_action: int  # steps in which no candidate was safe, so that the fallback decided
+    under_fallback: bool  # the violation came of such a step
 
 
 def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -> Trained:
@@ -56,10 +53,8 @@ def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -
     config = folder.read_config()
     env = environment_of(folder, **env_options)
     agent, shield = build(config, env.observation_space, env.action_space)
-    counters = Checkpointer(
-        folder.checkpoint, {"agent": agent, "shield": shield}, agent.replay
-    ).load()
-    if counters.episode == 0:
+    parts: dict[str, Snapshotable] = {"agent": agent, "shield": shield}
+    if not Checkpointer(folder.checkpoint, parts, agent.replay).load().episode:
         raise AdviceError(f"{folder.path}: expected a checkpoint, found none yet")
     return Trained(env, agent, shield if shielded else NoShield(), rules_of(config, env))
 
@@ -69,21 +64,18 @@ def evaluate(
     episodes: int,
     shielded: bool = True,
     video: Path | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda episodes: None,
 ) -> list[Evaluation]:
     """Play ``episodes`` greedy episodes with a fixed K; ``video`` shows the first three."""
     if video:
         check_video_name(video)
     trained = load_trained(folder, shielded, **({"render_mode": "rgb_array"} if video else {}))
-    seed = folder.read_config().seed
-    frames: list[Array] = []
-    results = []
+    seed, frames, results = folder.read_config().seed, list[Array](), list[Evaluation]()
     try:
         for number in range(episodes):
             shown = frames if video and number < 3 else None
             results.append(play(trained, episode_seed(seed, FRESH + number), shown))
-            if progress:
-                progress(number + 1)
+            progress(number + 1)
     finally:
         trained.env.close()
     if video:
@@ -96,17 +88,12 @@ def play(
 ) -> Evaluation:
     """One episode, greedy or with exploration noise; frames of interventions get a red border."""
     env, agent, shield, rules = trained
-    verdict, guard = Verdict(None), StepGuard()
-    interventions = no_safe_action = 0
-    under_fallback = False
+    guard, verdicts = StepGuard(), list[Verdict]()
 
     def choose(obs: Any) -> Any:
-        nonlocal verdict, interventions, no_safe_action
         proposed = agent.act(obs, explore=explore)
-        verdict = guard(shield, obs, proposed, agent.rate_actions)
-        interventions += verdict.intervened
-        no_safe_action += verdict.no_safe_action
-        return verdict.action
+        verdicts.append(guard(shield, obs, proposed, agent.rate_actions))
+        return verdicts[-1].action
 
     obs, _ = env.reset(seed=seed)
     agent.start_episode()
@@ -114,34 +101,38 @@ def play(
     for step in rollout(env, obs, choose, rules=rules):
         steps.append(step)
         guard.inside = step.signals.unsafe
-        under_fallback |= step.signals.unsafe and verdict.no_safe_action
         if frames is not None:
-            frames.append(bordered(env.render(), verdict.intervened))
+            frames.append(bordered(env.render(), verdicts[-1].intervened))
+    unsafe = [step.signals.unsafe for step in steps]
+    hopeless = [verdict.no_safe_action for verdict in verdicts]
     return Evaluation(
         len(steps),
         sum(step.reward for step in steps),
         sum(step.signals.cost for step in steps),
-        any(step.signals.unsafe for step in steps),
+        any(unsafe),
         any(step.signals.success for step in steps),
-        interventions,
-        no_safe_action,
-        under_fallback,
+        sum(verdict.intervened for verdict in verdicts),
+        sum(hopeless),
+        any(pair == (True, True) for pair in zip(unsafe, hopeless, strict=True)),
     )
 
 
 def summary_rows(results: Sequence[Evaluation], shielded: bool = True) -> list[tuple[str, str]]:
     """What happened, as (name, value)."""
+    steps, returns, cost, violations, successes, interventions, no_safe, under_fallback = (
+        sum(column) for column in zip(*results, strict=True)
+    )
     count = len(results)
     return [
         ("episodes", f"{count}{'' if shielded else ' (without the shield)'}"),
-        ("violations", f"{sum(r.violation for r in results)}"),
-        ("  where no action was safe", f"{sum(r.under_fallback for r in results)}"),
-        ("successes", f"{sum(r.success for r in results)}"),
-        ("mean return", f"{sum(r.episode_return for r in results) / count:.3f}"),
-        ("mean cost", f"{sum(r.cost for r in results) / count:.3f}"),
-        ("mean steps", f"{sum(r.steps for r in results) / count:.1f}"),
-        ("interventions", f"{sum(r.interventions for r in results)}"),
-        ("steps without a safe action", f"{sum(r.no_safe_action for r in results)}"),
+        ("violations", f"{violations}"),
+        ("  where no action was safe", f"{under_fallback}"),
+        ("successes", f"{successes}"),
+        ("mean return", f"{returns / count:.3f}"),
+        ("mean cost", f"{cost / count:.3f}"),
+        ("mean steps", f"{steps / count:.1f}"),
+        ("interventions", f"{interventions}"),
+        ("steps without a safe action", f"{no_safe}"),
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,23 @@ from advice.types import AdviceError, EpisodeRecord
 
 
 class EventWriter:
-    """TensorBoard: one scalar per episode and metric, written by the caller's own thread.
+    """TensorBoard: one scalar per episode and metric; what an earlier run wrote beyond is void."""
 
-    Opened after the ``earlier`` episodes of a resumed run; what was written beyond is superseded.
-    """
-
-    def __init__(self, folder: Path, earlier: Iterable[EpisodeRecord] = ()) -> None:
+    def __init__(self, folder: Path, episode: int) -> None:
         from tensorboardX.event_file_writer import EventsWriter  # takes a while to import
         from tensorboardX.proto.event_pb2 import Event, SessionLog
         from tensorboardX.summary import scalar
 
-        folder.mkdir(parents=True, exist_ok=True)
         self._file = EventsWriter(str(folder / "events"))
         self._event, self._scalar = Event, scalar
-        self._recent: deque[EpisodeRecord] = deque(earlier, maxlen=100)
-        if self._recent:
+        if episode:
             start = SessionLog(status=SessionLog.START)
-            self._file.write_event(Event(step=self._recent[-1].episode + 1, session_log=start))
+            self._file.write_event(Event(step=episode + 1, session_log=start))
 
-    def episode(self, record: EpisodeRecord) -> None:
-        for name, value in scalars_of(record, self._recent).items():
-            summary = self._scalar(name, value)
-            self._file.write_event(
-                self._event(summary=summary, step=record.episode, wall_time=time.time())
-            )
+    def write(self, episode: int, scalars: dict[str, float]) -> None:
+        for name, value in scalars.items():
+            summary, now = self._scalar(name, value), time.time()
+            self._file.write_event(self._event(summary=summary, step=episode, wall_time=now))
 
     def flush(self) -> None:
         self._file.flush()
@@ -53,16 +45,13 @@ class WandbWriter:
     A resumed run goes on in the same wandb run, whose id is kept in the run's folder.
     """
 
-    def __init__(
-        self, folder: Path, config: TrainConfig, earlier: Iterable[EpisodeRecord] = ()
-    ) -> None:
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
         try:
             import wandb
         except ImportError:
             raise AdviceError(
                 "--wandb needs the package wandb: pip install 'advice-rl[wandb]'"
             ) from None
-        self._recent: deque[EpisodeRecord] = deque(earlier, maxlen=100)
         name = folder / "wandb-id.txt"
         if not name.exists():
             name.write_text(uuid.uuid4().hex[:8])
@@ -77,11 +66,10 @@ class WandbWriter:
         )
         self._run.define_metric("*", step_metric="episode")
 
-    def episode(self, record: EpisodeRecord) -> None:
-        self._run.log({"episode": record.episode, **scalars_of(record, self._recent)})
+    def write(self, episode: int, scalars: dict[str, float]) -> None:
+        self._run.log({"episode": episode, **scalars})
 
     def flush(self) -> None: ...
-
     def close(self) -> None:
         self._run.finish()
 

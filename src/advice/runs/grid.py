@@ -25,13 +25,10 @@ class Cell(NamedTuple):
 
     config: TrainConfig
     folder: RunFolder
-    after: Path | None = None
-    """The run that must finish first, because this one starts with its shield."""
-    trunk: Path | None = None
-    """The run whose first ``shared`` episodes are this one's too (:mod:`advice.runs.branching`)."""
+    after: Path | None = None  # must finish first: this one starts with its shield
+    trunk: Path | None = None  # its first ``shared`` episodes are this one's too
     shared: int = 0
-    keep: tuple[int, ...] = ()
-    """Episodes after which other runs branch off this one."""
+    keep: tuple[int, ...] = ()  # episodes after which others branch off (runs/branching.py)
 
     @property
     def name(self) -> str:
@@ -45,9 +42,8 @@ def cells_of(
     cells: dict[Path, Cell] = {}
     for study in studies:
         for task, seed, method in itertools.product(study.tasks, seeds, study.methods):
-            config = dataclasses.replace(
-                base, task=task, method=method, seed=seed, study=study.name or base.study
-            )
+            name = study.name or base.study
+            config = dataclasses.replace(base, task=task, method=method, seed=seed, study=name)
             config = with_settings(config, study.settings_of(method))
             after = None
             if study.shields_from and method in WITH_SHIELD:
@@ -70,8 +66,7 @@ class Status(NamedTuple):
     """Where one cell stands."""
 
     cell: Cell
-    state: str
-    """queued, running, stopped, done or failed."""
+    state: str  # queued, running, stopped, done or failed
     episode: int
     steps_per_second: float
     seconds_per_episode: float
@@ -80,8 +75,7 @@ class Status(NamedTuple):
 
 def status_of(cell: Cell) -> Status:
     """Where a cell stands, read from its folder."""
-    folder = cell.folder
-    newest = newest_episodes(folder.episodes_file)
+    folder, newest = cell.folder, newest_episodes(cell.folder.episodes_file)
     episode = newest[-1].episode if newest else 0
     speed = newest[-1].steps / max(newest[-1].seconds, 1e-9) if newest else 0.0
     pace = sum(record.seconds for record in newest) / max(1, len(newest))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +23,9 @@ from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
 from advice.runs.episodes import is_finished
-from advice.runs.events import EventWriter, WandbWriter
-from advice.runs.methods import build
+from advice.runs.events import EventWriter, WandbWriter, scalars_of
+from advice.runs.methods import adopt_safety, build
 from advice.runs.records import RecordWriter, RunFolder
-from advice.runs.stopping import stop_on_signal
-from advice.runs.transfer import adopt_safety
 from advice.shields.autoencoder import FitProgress
 from advice.shields.base import PostShield
 from advice.shields.session import SessionOptions, ShieldSession
@@ -60,12 +61,11 @@ class Listener:
 
 
 class Result(NamedTuple):
-    """How a call of :func:`train` ended."""
+    """How a call of :func:`train` ended; not finished if it was asked to stop."""
 
     folder: RunFolder
     counters: Counters
     finished: bool
-    """False if it was asked to stop and can be resumed."""
 
 
 def train(
@@ -77,12 +77,13 @@ def train(
     shield_source: str | None = None,
     wandb: bool = False,
     begin: Callable[[ActiveRun], None] | None = None,
+    keep: Collection[int] = (),
 ) -> Result:
     """Train in ``folder``, resuming by itself if a part of this very run is there already.
 
     ``shield_source`` is the path of ``config.shield_from`` on this machine, if it is another one.
-    ``wandb`` also logs to Weights & Biases.
-    ``begin`` may take a new run some episodes further (:mod:`advice.runs.branching`).
+    ``wandb`` also logs to Weights & Biases. For :mod:`advice.runs.branching`: ``begin`` may take a
+    new run some episodes further, and the agent is kept as it is after the episodes ``keep``.
     """
     listener = listener or Listener()
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
@@ -90,32 +91,25 @@ def train(
     try:
         agent, shield = build(config, env.observation_space, env.action_space)
         with _writing_to(folder.path), folder.locked():
-            parts: dict[str, Snapshotable] = {
-                "agent": agent,
-                "shield": shield,
-                "env": EnvironmentState(env),
-            }
-            checkpointer = Checkpointer(folder.checkpoint, parts, agent.replay)
-            refuse_other_settings(folder, config, overwrite)
             if not overwrite:
+                folder.refuse_other_settings(config)
                 folder.refuse_to_lose()
                 folder.check_done()
-            if config.shield_from and (overwrite or not checkpointer.exists):
+            if config.shield_from and (overwrite or not folder.state_file.exists()):
                 # before anything is deleted or written: it raises if there is no such shield
                 adopt_safety(shield_source or config.shield_from, shield)
             if overwrite or not folder.config_file.exists():
                 folder.clear()
                 folder.write_config(config)
-            counters = checkpointer.load()
-            run = ActiveRun(config, folder, env, agent, shield, listener, counters, checkpointer)
-            if not checkpointer.exists:  # from now on records without a checkpoint lack it
-                checkpointer.save(counters, without=("env",))
-            if begin and not counters.episode:
+            run = ActiveRun(config, folder, env, agent, shield, listener, keep)
+            if not folder.state_file.exists():  # from now on records without a checkpoint lack it
+                run.checkpointer.save(run.counters, without=("env",))
+            if run.counters.episode and not run.finished:
+                run.checkpointer.load_replay()
+                folder.note_resume(run.counters.episode)
+            elif begin and not run.counters.episode:
                 begin(run)
             if not run.finished:
-                if counters.episode:
-                    checkpointer.load_replay()
-                    folder.note_resume(counters.episode)
                 listener.started(config, folder, run.counters)
                 listener.ready(agent, shield)
                 with run.recording(wandb), stop_on_signal(listener.said) as stop:
@@ -123,7 +117,7 @@ def train(
             if run.finished:
                 if not folder.done_file.exists():
                     folder.mark_done()
-                checkpointer.discard_replay()
+                run.checkpointer.drop_replay()
             return Result(folder, run.counters, run.finished)
     finally:
         env.close()
@@ -166,60 +160,73 @@ def _writing_to(path: Path) -> Iterator[None]:
         raise AdviceError(f"cannot write to {path}: {error.strerror or error}") from error
 
 
-def refuse_other_settings(folder: RunFolder, config: TrainConfig, overwrite: bool) -> None:
-    """A folder never mixes two configurations."""
-    if folder.config_file.exists() and not overwrite:
-        different = folder.differences(config)
-        if different:
-            raise AdviceError(
-                f"{folder.path} holds a run with other settings; choose another folder, or start "
-                "anew (advice train --overwrite, advice bench --no-only-missing). They differ in:"
-                + "".join(f"\n  {line}" for line in different)
-            )
+@contextmanager
+def stop_on_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM ask for a stop after the running episode; a second one stops at once."""
+    stop = threading.Event()
+
+    def ask(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        say("stopping when this episode ends, with a checkpoint; the same again stops at once")
+
+    here = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
+    previous = {number: signal.signal(number, ask) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
+@dataclass
 class ActiveRun:
     """One run in progress."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        folder: RunFolder,
-        env: Any,
-        agent: Agent,
-        shield: PostShield,
-        listener: Listener,
-        counters: Counters,
-        checkpointer: Checkpointer,
-    ) -> None:
-        self.config, self.folder, self.listener = config, folder, listener
-        self.env, self.agent, self.shield = env, agent, shield
-        self.counters, self.checkpointer = counters, checkpointer
-        self._next_sign = 0.0  # when to show again that steps are taken
+    config: TrainConfig
+    folder: RunFolder
+    env: Any
+    agent: Agent
+    shield: PostShield
+    listener: Listener
+    keep: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        """Go back to the last checkpoint, if there is one."""
+        env, agent, shield = self.env, self.agent, self.shield
+        parts: dict[str, Snapshotable] = {"agent": agent, "shield": shield}
+        parts["env"] = EnvironmentState(env)
+        self.checkpointer = Checkpointer(self.folder.checkpoint, parts, agent.replay)
+        self.counters = self.checkpointer.load()
         own = isinstance(shield, Shield)  # it brings its settings
         if isinstance(shield, Shield):
-            shield.task = config.task
-        options = SessionOptions(shield, None if own else config.shield, agent.rate_actions)
-        spaces = env.observation_space, env.action_space
-        rules = rules_of(config, env)
-        self.session = ShieldSession(*spaces, options, say=listener.said, rules=rules)
+            shield.task = self.config.task
+        options = SessionOptions(shield, None if own else self.config.shield, agent.rate_actions)
+        spaces, rules = (env.observation_space, env.action_space), rules_of(self.config, env)
+        self.session = ShieldSession(*spaces, options, say=self.listener.said, rules=rules)
+        self._step = 0
+        self._next_sign = 0.0  # when to show again that steps are taken
 
     @contextmanager
     def recording(self, wandb: bool = False) -> Iterator[None]:
         """Open the records at the counters' place, and close them whatever happens."""
-        counters, actions = self.counters, self.env.action_space
-        self.records = RecordWriter(self.folder, actions, counters.episode, counters.total_steps)
+        counters, path = self.counters, self.folder.path
+        self.records = RecordWriter(
+            self.folder, self.env.action_space, counters.episode, counters.total_steps
+        )
         before = self.folder.read_episodes()
-        self.loggers: list[EventWriter | WandbWriter] = [EventWriter(self.folder.path, before)]
+        self._recent = deque(before, maxlen=100)
+        self.loggers: list[EventWriter | WandbWriter] = [EventWriter(path, counters.episode)]
         if wandb:
-            self.loggers.append(WandbWriter(self.folder.path, self.config, before))
+            self.loggers.append(WandbWriter(path, self.config))
         self.session.usual_cost.extend(x.cost for x in before if x.violation and x.k == 0)
         try:
             yield
         finally:
-            for logger in self.loggers:
-                logger.close()
-            self.records.close()
+            for part in (*self.loggers, self.records):
+                part.close()
 
     @property
     def finished(self) -> bool:
@@ -243,26 +250,26 @@ class ActiveRun:
 
     def episode(self) -> None:
         """One episode, from reset to the last step, with all that is learnt and recorded."""
-        number = self.counters.episode + 1
+        number, self._step = self.counters.episode + 1, 0
         began = time.perf_counter()
         agent, session, env = self.agent, self.session, self.env
-        with self._naming_the_step(number, 0):
+        with self._naming_the_step():
             obs = np.array(env.reset(seed=episode_seed(self.config.seed, number))[0])
-        self._check(number, 0, obs=obs)
+        self._check(obs)
         agent.start_episode()
         session.start_episode()
-        steps, episode_return, ended = 0, 0.0, False
+        episode_return, ended = 0.0, False
         while not ended:
-            steps += 1
+            self._step += 1
             proposed = agent.act(obs)
-            self._check_proposal(number, steps, proposed)
+            self._check_proposal(proposed)
             verdict = session.guard(obs, proposed)
-            with self._naming_the_step(number, steps):
+            with self._naming_the_step():
                 step = normalize_step(env.step(verdict.action))
                 next_obs, reward = np.array(step[0]), float(step[1])  # it may reuse its array
                 _, _, terminated, truncated, info = step
                 signals = session.record(next_obs, reward, terminated, truncated, info)
-            self._check(number, steps, obs=next_obs, reward=reward, cost=signals.cost)
+            self._check(next_obs, reward)
             for action in session.learnt_actions(verdict, proposed):
                 agent.observe(Transition(obs, action, reward, signals.cost, next_obs, terminated))
             if verdict.intervened and session.penalty > 0:
@@ -276,13 +283,10 @@ class ActiveRun:
         k = self.shield.k if self.shield.armed else 0
         episode = session.end_episode(fit=False)
         agent.end_episode(episode.cost)
-        total_steps = self.counters.total_steps + steps
-        violations = self.counters.violations + episode.violated
-        self.counters = Counters(number, total_steps, violations)
         record = EpisodeRecord(
             number,
-            steps,
-            total_steps,
+            self._step,
+            self.counters.total_steps + self._step,
             episode_return,
             episode.cost,
             episode.violated,
@@ -293,10 +297,15 @@ class ActiveRun:
             float(agent.multiplier),
             round(time.perf_counter() - began, 6),
         )
+        violations = self.counters.violations + record.violation
+        self.counters = Counters(number, record.total_steps, violations)
         self.records.episode(record)
+        scalars = scalars_of(record, self._recent)
         for logger in self.loggers:
-            logger.episode(record)
+            logger.write(number, scalars)
         self.listener.episode_ended(record, self.counters)
+        if number in self.keep:
+            write_arrays(self.folder.kept_file(number), *agent.snapshot(), "beginning", 1)
         if number == 1 and not session.violation_source:
             self.listener.said(
                 "no step of the first episode says whether it is a violation, so none is counted "
@@ -305,16 +314,14 @@ class ActiveRun:
 
     def save(self) -> None:
         """Records first, then the checkpoint that counts on them."""
-        self.records.flush()
-        for logger in self.loggers:
-            logger.flush()
+        for part in (self.records, *self.loggers):
+            part.flush()
         self.checkpointer.save(self.counters)
         self.listener.saved(self.counters)
 
     def export(self) -> None:
         """The trained agent and the fitted shield as files of their own."""
-        arrays, document = self.agent.snapshot()
-        write_arrays(self.folder.agent_file, arrays, document, kind="agent", version=1)
+        write_arrays(self.folder.agent_file, *self.agent.snapshot(), kind="agent", version=1)
         if isinstance(self.shield, Shield) and self.shield.armed:
             self.shield.save(self.folder.shield_file)
 
@@ -323,14 +330,15 @@ class ActiveRun:
         due = self.shield.wants_fit and not self.session.one_class
         if save_first and due and not self.finished:  # a finished run would not fit when resumed
             self.save()  # a fit takes long, and a stop during it must not lose episodes
-        if not self.session.fit_if_due(self._fitting):
-            return False
-        self.export()
-        return True
 
-    def _fitting(self, progress: FitProgress) -> None:
-        self.show_progress()
-        self.listener.fitting(progress)
+        def fitting(progress: FitProgress) -> None:
+            self.show_progress()
+            self.listener.fitting(progress)
+
+        fitted = self.session.fit_if_due(fitting)
+        if fitted:
+            self.export()
+        return fitted
 
     def show_progress(self) -> None:
         """Change the time of the lock file, so that others see that the run does not hang."""
@@ -339,40 +347,36 @@ class ActiveRun:
         self.listener.stepped()
 
     @contextmanager
-    def _naming_the_step(self, episode: int, step: int) -> Iterator[None]:
+    def _naming_the_step(self) -> Iterator[None]:
         """An environment's own error, or its end of the program, gets its episode and step."""
         try:
             yield
         except (Exception, SystemExit) as error:
-            raise self._stopped(
-                episode, step, f"the environment raised {type(error).__name__}: {error}"
-            ) from error
+            name = type(error).__name__
+            raise self._stopped(f"the environment raised {name}: {error}") from error
 
-    def _check_proposal(self, episode: int, step: int, proposed: Array) -> None:
+    def _check_proposal(self, proposed: Array) -> None:
         if not np.isfinite(proposed).all():
             raise DivergedError(
-                f"episode {episode}, step {step}: the agent proposes {proposed}, its networks "
-                "have diverged; try smaller learning rates or rewards. The last checkpoint, "
-                f"after episode {self.checkpointer.saved.episode}, is kept"
+                f"episode {self.counters.episode + 1}, step {self._step}: the agent proposes "
+                f"{proposed}, its networks have diverged; try smaller learning rates or rewards. "
+                f"The last checkpoint, after episode {self.checkpointer.saved.episode}, is kept"
             )
 
-    def _check(self, episode: int, step: int, obs: Array, **numbers: float) -> None:
+    def _check(self, obs: Array, reward: float = 0.0) -> None:
         """Stop on what no method can learn from, naming the place."""
-        for name, value in numbers.items():
-            if not math.isfinite(value):
-                raise self._stopped(episode, step, f"the {name} is {value}")
+        if not math.isfinite(reward):
+            raise self._stopped(f"the reward is {reward}")
         if not np.isfinite(obs).all():
             bad = np.count_nonzero(~np.isfinite(obs))
-            raise self._stopped(episode, step, f"the observation has {bad} non-finite numbers")
-        if step >= ENDLESS:
-            raise self._stopped(
-                episode,
-                step,
-                "the episode does not end; give the task a limit with --env.max-episode-steps",
-            )
+            raise self._stopped(f"the observation has {bad} non-finite numbers")
+        if self._step >= ENDLESS:
+            limit = "give the task a limit with --env.max-episode-steps"
+            raise self._stopped(f"the episode does not end; {limit}")
 
-    def _stopped(self, episode: int, step: int, problem: str) -> RunError:
+    def _stopped(self, problem: str) -> RunError:
         return RunError(
-            f"episode {episode}, step {step}: {problem}. The run in {self.folder.path} can go on "
-            f"from its last checkpoint, after episode {self.checkpointer.saved.episode}"
+            f"episode {self.counters.episode + 1}, step {self._step}: {problem}. The run in "
+            f"{self.folder.path} can go on from its last checkpoint, after episode "
+            f"{self.checkpointer.saved.episode}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from advice.agents.agent import Agent
@@ -13,6 +14,8 @@ from advice.agents.rcpo import RCPO
 from advice.agents.sac import SAC
 from advice.agents.td3 import TD3
 from advice.config import TrainConfig
+from advice.runs.checkpoints import read_part
+from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
 from advice.shields.safety_critic import SafetyCriticShield
 from advice.shields.shield import Shield
@@ -36,25 +39,16 @@ METHODS = {
     "csc": Method("csc", "csc", "DDPG with a safety critic that replaces unsafe actions"),
     "advice": Method("ddpg", "advice", "DDPG with the ADVICE shield"),
 }
-
 AGENTS: dict[str, type[Agent]] = {
-    "ddpg": DDPG,
-    "ddpg-lag": DDPGLagrangian,
-    "rcpo": RCPO,
-    "csc": CSC,
-    "td3": TD3,
-    "sac": SAC,
+    **{"ddpg": DDPG, "ddpg-lag": DDPGLagrangian, "rcpo": RCPO, "csc": CSC, "td3": TD3, "sac": SAC}
 }
-
 SHIELDS: dict[str, Callable[[Any, Any, TrainConfig, Any], PostShield]] = {
-    "none": lambda observation, action, config, agent: NoShield(),
-    "tabular": lambda observation, action, config, agent: TabularShield(
-        observation, action, config.tabular, config.shield
+    "none": lambda obs, act, config, agent: NoShield(),
+    "tabular": lambda obs, act, config, agent: TabularShield(
+        obs, act, config.tabular, config.shield
     ),
-    "csc": lambda observation, action, config, agent: SafetyCriticShield(agent),
-    "advice": lambda observation, action, config, agent: Shield(
-        observation, action, config.shield, config.seed
-    ),
+    "csc": lambda obs, act, config, agent: SafetyCriticShield(agent),
+    "advice": lambda obs, act, config, agent: Shield(obs, act, config.shield, config.seed),
 }
 
 
@@ -78,13 +72,12 @@ def find_method(name: str) -> Method:
 
 def check_arming(config: TrainConfig) -> None:
     """Raise SettingError if training ends before the shield is armed."""
-    if find_method(config.method).shield != "advice" or config.shield_from:
-        return
-    shield = config.shield
-    if shield.arm == "fixed" and shield.construction_episodes >= config.episodes:
+    shielded = find_method(config.method).shield == "advice" and not config.shield_from
+    due = config.shield.construction_episodes
+    if shielded and config.shield.arm == "fixed" and due >= config.episodes:
         raise SettingError(
-            f"episodes: expected more than the {shield.construction_episodes} construction "
-            f"episodes, found {config.episodes}: the shield would never guard; give fewer with "
+            f"episodes: expected more than the {due} construction episodes, found "
+            f"{config.episodes}: the shield would never guard; give fewer with "
             "--shield.construction-episodes, or more --episodes"
         )
 
@@ -96,3 +89,30 @@ def build(
     method = find_method(config.method)
     agent = AGENTS[method.agent](observation_space, action_space, config.agent, config.seed)
     return agent, SHIELDS[method.shield](observation_space, action_space, config, agent)
+
+
+def adopt_safety(source: str, shield: PostShield) -> None:
+    """Arm a new shield with what another run has learnt: a shield file or a run's folder."""
+    path = Path(source)
+    try:
+        if path.is_file():
+            if not isinstance(shield, Shield):
+                raise AdviceError("a file is an ADVICE shield; this method has another kind")
+            arrays, document = Shield.load(path).snapshot()
+        else:
+            if type(shield) is NoShield:
+                raise AdviceError("this method has no shield")
+            arrays, document = read_part(RunFolder.find(path).checkpoint, "shield")
+            if not arrays:
+                raise AdviceError("that run has no shield")
+        if isinstance(shield, Shield) and shield.config.k_rule == "fixed":
+            document = {**document, "k": shield.config.k}
+        shield.restore(arrays, document)
+    except KeyError as error:
+        raise AdviceError(
+            f"{path}: expected a shield of the kind that this method has; it lacks {error}"
+        ) from None
+    except (AdviceError, ValueError) as error:
+        raise AdviceError(f"no shield can be taken from {path}: {error}") from error
+    if not shield.armed:
+        raise AdviceError(f"{path}: expected a fitted shield, found an unarmed one")

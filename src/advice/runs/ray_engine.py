@@ -1,8 +1,8 @@
 """The Ray engine: one Ray task per run; scheduling, placement and retries are Ray's own.
 
 With shared storage every node works in the grid's own folders. Without it, a run works in a
-temporary folder and sends what is new to the machine that started the grid after each checkpoint;
-a retry first fetches what is there.
+temporary folder and sends its changed files to the machine that started the grid after each
+checkpoint; a retry first fetches what is there.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from advice.runs.worker import DONE, STOPPED, order_of, run_order
 from advice.threads import ONE_THREAD
 from advice.types import AdviceError
 
-Files = dict[str, tuple[int, bytes]]
-"""File name -> (offset, bytes from there on)."""
-
 
 def run_ray(
     cells: Sequence[Cell],
@@ -45,14 +42,16 @@ def run_ray(
     stop: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, frame: stop.append(number))
     try:
-        store = None if shared_storage else _store_here(ray)
+        store = None
+        if not shared_storage:  # an actor on this node
+            node = ray.get_runtime_context().get_node_id()
+            here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+            store = ray.remote(num_cpus=0)(FileStore).options(scheduling_strategy=here).remote()
         task = ray.remote(num_cpus=1, max_retries=attempts - 1, retry_exceptions=True)(_run)
         refs: dict[Path, Any] = {}
         for cell in cells:
-            first = refs.get(cell.after) if cell.after else None
-            refs[cell.folder.path] = task.options(name=cell.name).remote(
-                order_of(cell), store, first
-            )
+            named, first = task.options(name=cell.name), refs.get(cell.after or Path())
+            refs[cell.folder.path] = named.remote(order_of(cell), store, first)
         waiting = list(refs.values())
         while waiting:
             waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.5)[1]
@@ -95,96 +94,55 @@ def _run(order: dict[str, Any], store: Any, after: Any) -> int:
 
         with tempfile.TemporaryDirectory(prefix="advice-") as scratch:
             folder = RunFolder(Path(scratch) / "run")
-            apply_files(folder.path, ray.get(store.fetch.remote(order["folder"])))
+            write_files(folder.path, ray.get(store.fetch.remote(order["folder"])))
             if shield:
-                apply_files(Path(scratch) / "shield", ray.get(store.fetch.remote(shield)))
+                write_files(Path(scratch) / "shield", ray.get(store.fetch.remote(shield)))
                 shield = str(Path(scratch) / "shield")
             sender = FileSender(ray, store, order["folder"], folder.path)
             code = run_order(order, folder, shield, sender)
-            sender.send()
+            sender.saved(Counters())
     if code not in (DONE, STOPPED):
         raise RuntimeError(f"the run in {order['folder']} ended with code {code}")
     return code
 
 
 class FileSender(Listener):
-    """Sends a run's changed files to the store; of growing files only what is new."""
-
-    GROWING = (".csv", ".bin")
+    """Sends a run's changed files to the store."""
 
     def __init__(self, ray: Any, store: Any, name: str, folder: Path) -> None:
         self._ray, self._store, self._name, self._folder = ray, store, name, folder
-        # growing files are sent whole at first: a resumed run truncates them to its checkpoint
-        self._sent = {
-            name: _stamp(folder / name)
-            for name in _names(folder)
-            if not name.endswith(self.GROWING)
-        }
+        self._sent: dict[str, tuple[int, int]] = {}
 
     def saved(self, counters: Counters) -> None:
-        self.send()
-
-    def send(self) -> None:
-        files: Files = {}
-        names = _names(self._folder)
-        for name in names:
-            stamp = _stamp(self._folder / name)
-            before = self._sent.get(name, (0, 0))
-            if stamp != before:
-                offset = before[0] if name.endswith(self.GROWING) and stamp[0] >= before[0] else 0
-                with open(self._folder / name, "rb") as stream:
-                    stream.seek(offset)
-                    files[name] = (offset, stream.read(stamp[0] - offset))
-                self._sent[name] = stamp
-        gone = [name for name in self._sent if name not in names]
-        for name in gone:
-            del self._sent[name]
-        self._ray.get(self._store.store.remote(self._name, files, gone))
+        files = {name: (self._folder / name).stat() for name in _names(self._folder)}
+        stamps = {name: (file.st_size, file.st_mtime_ns) for name, file in files.items()}
+        changed = [name for name, stamp in stamps.items() if self._sent.get(name) != stamp]
+        contents = {name: (self._folder / name).read_bytes() for name in changed}
+        gone = [name for name in self._sent if name not in stamps]
+        self._ray.get(self._store.store.remote(self._name, contents, gone))
+        self._sent = stamps
 
 
 class FileStore:
     """Keeps the runs' folders on the machine that started the grid."""
 
-    def fetch(self, folder: str) -> Files:
-        path = Path(folder)
-        return {name: (0, (path / name).read_bytes()) for name in _names(path)}
+    def fetch(self, folder: str) -> dict[str, bytes]:
+        return {name: (Path(folder) / name).read_bytes() for name in _names(Path(folder))}
 
-    def store(self, folder: str, files: Files, gone: list[str]) -> None:
-        apply_files(Path(folder), files)
+    def store(self, folder: str, files: dict[str, bytes], gone: list[str]) -> None:
+        write_files(Path(folder), files)
         for name in gone:
             (Path(folder) / name).unlink(missing_ok=True)
 
 
-def apply_files(folder: Path, files: Files) -> None:
+def write_files(folder: Path, files: dict[str, bytes]) -> None:
     """Write files as sent; a checkpoint's state goes last, since it counts on the others."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in sorted(files, key=lambda name: name.endswith("state.safetensors")):
-        offset, data = files[name]
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not offset:
-            write_atomically(path, [data])
-            continue
-        with open(path, "r+b") as stream:
-            stream.seek(offset)
-            stream.write(data)
-            stream.truncate()
-
-
-def _store_here(ray: Any) -> Any:
-    """A :class:`FileStore` on this node."""
-    node = ray.get_runtime_context().get_node_id()
-    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(num_cpus=0)(FileStore).options(scheduling_strategy=here).remote()
+        write_atomically(folder / name, [files[name]])
 
 
 def _names(folder: Path) -> list[str]:
-    if not folder.exists():
-        return []
+    """The files below a folder, which need not exist, but the lock."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "lock"]
     return [path.relative_to(folder).as_posix() for path in paths]
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns

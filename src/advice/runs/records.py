@@ -5,12 +5,11 @@ episodes.csv         one line per episode
 actions.bin          per step, as the action space has it: executed action, then proposed action
 checkpoint/          what a resume needs        events.*            for TensorBoard
 shield.safetensors   the fitted shield          agent.safetensors   the trained agent
-card.md              the shield's card
+card.md              the shield's card          done                digests of the records
 """
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import hashlib
 import json
@@ -20,25 +19,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from advice.config import TrainConfig
 from advice.files import remove_leftovers, write_atomically, write_json
-from advice.runs.episodes import (
-    COLUMNS,
-    check_episodes,
-    episode_row,
-    is_finished,
-    parse_episodes,
-)
+from advice.runs.episodes import COLUMNS, check_episodes, episode_line, is_finished, parse_episodes
 from advice.runs.provenance import is_provenance, provenance
 from advice.settings import flat, from_dict, to_dict
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
-STATE_FILE = "state.safetensors"
-"""A checkpoint's state, in the folder ``checkpoint``."""
+_ANEW = "start anew (advice train --overwrite, advice bench --no-only-missing)"
 
 
 def file_name(name: str) -> str:
@@ -59,22 +51,22 @@ class RunFolder:
 
     def __init__(self, path: Path | str, trust_task: bool = False) -> None:
         self.path, self.trust_task = Path(path), trust_task
-
-    config_file = property(lambda self: self.path / "config.json")
-    episodes_file = property(lambda self: self.path / "episodes.csv")
-    actions_file = property(lambda self: self.path / "actions.bin")
-    shield_file = property(lambda self: self.path / "shield.safetensors")
-    card_file = property(lambda self: self.path / "card.md")
-    agent_file = property(lambda self: self.path / "agent.safetensors")
-    checkpoint = property(lambda self: self.path / "checkpoint")
-    done_file = property(lambda self: self.path / "done")
-    lock_file = property(lambda self: self.path / "lock")
-    error_file = property(lambda self: self.path / "error.txt")
+        self.config_file = self.path / "config.json"
+        self.episodes_file = self.path / "episodes.csv"
+        self.actions_file = self.path / "actions.bin"
+        self.shield_file = self.path / "shield.safetensors"
+        self.card_file = self.path / "card.md"
+        self.agent_file = self.path / "agent.safetensors"
+        self.checkpoint = self.path / "checkpoint"
+        self.state_file = self.checkpoint / "state.safetensors"
+        self.done_file = self.path / "done"
+        self.lock_file = self.path / "lock"
+        self.error_file = self.path / "error.txt"
 
     @classmethod
     def of(cls, root: Path | str, config: TrainConfig) -> RunFolder:
         """root/<task>/<method>/seed-<n>, with names that are safe as folders."""
-        names = [config.task, config.method, f"seed-{config.seed}"]
+        names = (config.task, config.method, f"seed-{config.seed}")
         return cls(Path(root).joinpath(*map(file_name, names)))
 
     @classmethod
@@ -109,17 +101,15 @@ class RunFolder:
                 raise FolderLockedError(
                     f"{self.path} is in use by another process; wait for it, or stop it"
                 )
-            for folder in (self.path, self.checkpoint):
-                remove_leftovers(folder)
+            remove_leftovers(self.path)
+            remove_leftovers(self.checkpoint)
             yield
 
     def is_locked(self) -> bool:
         """True while a process works in this folder."""
         try:
-            with open(self.lock_file) as stream:
+            with suppress(FileNotFoundError), open(self.lock_file) as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
         except BlockingIOError:
             return True
         return False
@@ -135,66 +125,11 @@ class RunFolder:
         if self.checkpoint.exists():
             shutil.rmtree(self.checkpoint)
 
-    def open_log(self) -> IO[bytes]:
-        """log.txt, for what a run without a terminal prints."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        return open(self.path / "log.txt", "ab")
+    # ---- the settings and where the run comes from
 
-    def read_config(self) -> TrainConfig:
-        """The run's settings; an error names the file."""
-        try:
-            return from_dict(TrainConfig, self.read_document()["config"])
-        except (SettingError, TypeError) as error:  # TypeError: a number in quotation marks
-            raise BrokenFileError(
-                f"{self.config_file}: {str(error)[:500]}; another version may have made it"
-            ) from None
-
-    def mark_done(self) -> None:
-        """Mark the run as complete, with the digests of its records (``sha256sum -c done``)."""
-        kept = [path for path in (self.episodes_file, self.actions_file) if path.exists()]
-        lines = [f"{_digest(path)}  {path.name}\n" for path in kept]
-        write_atomically(self.done_file, [line.encode() for line in lines])
-
-    def _refuse_changed(self, path: Path) -> None:
-        """Raise BrokenFileError if a finished run's file is not as ``done`` says.
-
-        Runs of earlier versions have no digests in their mark.
-        """
-        if not self.done_file.exists():
-            return
-        words = self.done_file.read_bytes()[:1000].decode(errors="replace").split()
-        digests = dict(zip(words[1::2], words[::2], strict=False))
-        if words and digests.get(path.name) != _digest(path):
-            raise BrokenFileError(f"{path} was changed after the run was done")
-
-    def check_done(self) -> None:
-        """Raise BrokenFileError if the run is marked as done and is not, or was changed since."""
-        if not self.done_file.exists():
-            return
-        lacks = [x.name for x in (self.config_file, self.episodes_file) if not x.exists()]
-        if lacks:
-            raise BrokenFileError(f"{self.path} is marked as done, but lacks {' and '.join(lacks)}")
-        config, records = self.read_config(), self.read_episodes()
-        if not is_finished(config, len(records), sum(record.violation for record in records)):
-            raise BrokenFileError(
-                f"{self.path} is marked as done, but has {len(records)} of {config.episodes} "
-                "episodes"
-            )
-        self._refuse_changed(self.episodes_file)
-
-    def refuse_to_lose(self) -> None:
-        """Raise AdviceError if training here would delete a run that lacks a part."""
-        held = [self.done_file, self.episodes_file, self.actions_file]
-        held = [path.name for path in (*held, self.shield_file, self.agent_file) if path.exists()]
-        needed = (self.config_file, self.checkpoint / STATE_FILE)
-        lacks = [str(x.relative_to(self.path)) for x in needed if not x.exists()]
-        if held and lacks:
-            raise AdviceError(
-                f"{self.path} holds {', '.join(held)} of a run, but no {' and no '.join(lacks)}: "
-                "it cannot go on, and training here would delete it. Put the files back, choose "
-                "another folder, or start anew (advice train --overwrite, advice bench "
-                "--no-only-missing)"
-            )
+    def write_config(self, config: TrainConfig) -> None:
+        made = provenance(config.method)
+        write_json(self.config_file, {"config": to_dict(config), "provenance": made})
 
     def read_document(self) -> dict[str, Any]:
         """config.json as it is: "config" and "provenance"."""
@@ -211,18 +146,23 @@ class RunFolder:
             )
         return document
 
-    def write_config(self, config: TrainConfig) -> None:
-        write_json(self.config_file, {"config": to_dict(config), "provenance": provenance()})
+    def read_config(self) -> TrainConfig:
+        """The run's settings; an error names the file."""
+        try:
+            return from_dict(TrainConfig, self.read_document()["config"])
+        except (SettingError, TypeError) as error:  # TypeError: a number in quotation marks
+            raise BrokenFileError(
+                f"{self.config_file}: {str(error)[:500]}; another version may have made it"
+            ) from None
 
     def note_resume(self, episode: int) -> None:
         """Add to the provenance if other code than before goes on after ``episode``."""
-        document, now = self.read_document(), provenance()
-        made = document["provenance"]
+        document = self.read_document()
+        made, now = document["provenance"], provenance(document["config"].get("method", ""))
         last = (made.get("resumed") or [made])[-1]
-        code = ("training", "commit", "versions")
-        if any(last.get(name) != now[name] for name in code):
-            resumed = {"after_episode": episode} | {name: now[name] for name in code}
-            made.setdefault("resumed", []).append(resumed)
+        code = {name: now[name] for name in ("training", "commit", "versions")}
+        if any(last.get(name) != value for name, value in code.items()):
+            made.setdefault("resumed", []).append({"after_episode": episode, **code})
             write_json(self.config_file, document)
 
     def note_branch(self, source: dict[str, Any]) -> None:
@@ -231,22 +171,77 @@ class RunFolder:
         document["provenance"]["branched"] = source
         write_json(self.config_file, document)
 
-    def differences(self, config: TrainConfig) -> list[str]:
-        """Fields in which the folder's settings differ from ``config``, as readable lines."""
+    # ---- what must not be mixed, lost or changed
+
+    def refuse_other_settings(self, config: TrainConfig) -> None:
+        """Raise AdviceError if there is a run here with other settings."""
+        if not self.config_file.exists():
+            return
         old, new = _comparable(self.read_config()), _comparable(config)
-        return [
-            f"{name}: {old.get(name)!r} there, {new.get(name)!r} now"
-            for name in sorted({*old, *new})
-            if old.get(name) != new.get(name)
-        ]
+        different = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+        if different:
+            lines = [f"\n  {n}: {old.get(n)!r} there, {new.get(n)!r} now" for n in different]
+            raise AdviceError(
+                f"{self.path} holds a run with other settings; choose another folder, or {_ANEW}. "
+                f"They differ in:{''.join(lines)}"
+            )
+
+    def refuse_to_lose(self) -> None:
+        """Raise AdviceError if training here would delete a run that lacks a part."""
+        records = (self.done_file, self.episodes_file, self.actions_file)
+        held = [x.name for x in (*records, self.shield_file, self.agent_file) if x.exists()]
+        needed = (self.config_file, self.state_file)
+        lacks = [str(x.relative_to(self.path)) for x in needed if not x.exists()]
+        if held and lacks:
+            raise AdviceError(
+                f"{self.path} holds {', '.join(held)} of a run, but no {' and no '.join(lacks)}: "
+                "it cannot go on, and training here would delete it. Put the files back, choose "
+                f"another folder, or {_ANEW}"
+            )
+
+    def mark_done(self) -> None:
+        """Mark the run as complete, with the digests of its records (``sha256sum -c done``)."""
+        kept = [path for path in (self.episodes_file, self.actions_file) if path.exists()]
+        lines = [f"{_digest(path)}  {path.name}\n" for path in kept]
+        write_atomically(self.done_file, [line.encode() for line in lines])
+
+    def check_done(self) -> None:
+        """Raise BrokenFileError if the run is marked as done and is not, or was changed since."""
+        if not self.done_file.exists():
+            return
+        lacks = [x.name for x in (self.config_file, self.episodes_file) if not x.exists()]
+        if lacks:
+            raise BrokenFileError(f"{self.path} is marked as done, but lacks {' and '.join(lacks)}")
+        config, records = self.read_config(), self.read_episodes()
+        if not is_finished(config, len(records), sum(record.violation for record in records)):
+            raise BrokenFileError(
+                f"{self.path} is marked as done, but has {len(records)} of {config.episodes} "
+                "episodes"
+            )
+        self._refuse_changed(self.episodes_file)
+
+    def _refuse_changed(self, path: Path) -> None:
+        """Raise BrokenFileError if a finished run's file is not as ``done`` says.
+
+        Runs of earlier versions have no digests in their mark.
+        """
+        if self.done_file.exists():
+            words = self.done_file.read_bytes()[:1000].decode(errors="replace").split()
+            digests = dict(zip(words[1::2], words[::2], strict=False))
+            if words and digests.get(path.name) != _digest(path):
+                raise BrokenFileError(f"{path} was changed after the run was done")
 
     def check_actions(self) -> None:
         """Raise AdviceError if the run was kept without its actions, or they were changed."""
         if not self.actions_file.exists():
-            raise AdviceError(
-                f"{self.path} was kept without its actions ({self.actions_file.name})"
-            )
+            raise AdviceError(f"{self.path} was kept without its actions (actions.bin)")
         self._refuse_changed(self.actions_file)
+
+    # ---- episodes and actions
+
+    def kept_file(self, episode: int) -> Path:
+        """Where the agent is kept as it was after an episode, for runs that branch off there."""
+        return self.checkpoint / f"after-{episode:06d}.safetensors"
 
     def read_episodes(self) -> list[EpisodeRecord]:
         """The complete lines of episodes.csv; a half-written last line is left out."""
@@ -259,27 +254,42 @@ class RunFolder:
         self.check_done()
         return records
 
+    def read_steps(self, start: int, stop: int, space: Any) -> tuple[Array, Array]:
+        """Executed and proposed actions of the steps from ``start`` to ``stop``: (steps, size)."""
+        kind, size = _columns(space)
+        count, offset = (stop - start) * 2 * size, start * 2 * size * kind.itemsize
+        values = np.fromfile(self.actions_file, kind, count, offset=offset)
+        if len(values) < count:
+            raise BrokenFileError(f"{self.actions_file}: expected {stop} steps, found fewer")
+        rows = values.reshape(-1, 2 * size)
+        return rows[:, :size], rows[:, size:]
+
+
+def read_actions(folder: RunFolder, episode: int, space: Any) -> tuple[Array, Array]:
+    """Executed and proposed actions of one episode (counted from 1) in this action space."""
+    records = folder.read_episodes()
+    if not 1 <= episode <= len(records):
+        raise AdviceError(
+            f"{folder.path}: expected an episode from 1 to {len(records)}, found {episode}"
+        )
+    folder.check_actions()
+    record = records[episode - 1]
+    return folder.read_steps(record.total_steps - record.steps, record.total_steps, space)
+
 
 class RecordWriter:
     """Appends episodes and actions; first truncates both files to ``episodes`` and ``steps``."""
 
-    def __init__(self, folder: RunFolder, actions: Any, episodes: int, steps: int) -> None:
-        self._episodes = open(folder.episodes_file, "a+", newline="")
-        self._csv = csv.writer(self._episodes, lineterminator="\n")
-        if episodes == 0:
-            self._episodes.truncate(0)
-            self._csv.writerow(COLUMNS)
-        else:
-            lines = folder.episodes_file.read_bytes().splitlines(keepends=True)
-            kept = b"".join(lines[: episodes + 1])
-            found = len(parse_episodes(folder.episodes_file, kept))
-            if found < episodes:
-                raise BrokenFileError(
-                    f"{folder.episodes_file}: expected {episodes} episodes, found {found}"
-                )
-            self._episodes.truncate(len(kept))
+    def __init__(self, folder: RunFolder, space: Any, episodes: int, steps: int) -> None:
+        file, kept = folder.episodes_file, (",".join(COLUMNS) + "\n").encode()
+        if episodes:
+            kept = b"".join(file.read_bytes().splitlines(keepends=True)[: episodes + 1])
+            if (found := len(parse_episodes(file, kept))) < episodes:
+                raise BrokenFileError(f"{file}: expected {episodes} episodes, found {found}")
+        write_atomically(file, [kept])
+        self._episodes = open(file, "ab")
         self._actions = open(folder.actions_file, "ab")
-        self._type, width = _columns(actions)
+        self._type, width = _columns(space)
         size = steps * 2 * width * self._type.itemsize
         if self._actions.tell() < size:
             raise BrokenFileError(f"{folder.actions_file}: expected {size} bytes, found fewer")
@@ -292,7 +302,7 @@ class RecordWriter:
 
     def episode(self, record: EpisodeRecord) -> None:
         """Write one finished episode and flush, so that readers see it."""
-        self._csv.writerow(episode_row(record))
+        self._episodes.write(episode_line(record).encode())
         self._actions.flush()
         self._episodes.flush()
 
@@ -308,40 +318,14 @@ class RecordWriter:
         self._episodes.close()
 
 
-def read_actions(folder: RunFolder, episode: int, actions: Any) -> tuple[Array, Array]:
-    """Executed and proposed actions of one episode (counted from 1), each (steps, flat size).
-
-    ``actions`` is the environment's action space.
-    """
-    records = folder.read_episodes()
-    if not 1 <= episode <= len(records):
-        raise AdviceError(
-            f"{folder.path}: expected an episode from 1 to {len(records)}, found {episode}"
-        )
-    folder.check_actions()
-    record = records[episode - 1]
-    return read_steps(folder, record.total_steps - record.steps, record.total_steps, actions)
-
-
-def read_steps(folder: RunFolder, start: int, stop: int, actions: Any) -> tuple[Array, Array]:
-    """Executed and proposed actions of the steps from ``start`` (counted from 0) to ``stop``."""
-    kind, size = _columns(actions)
-    count = (stop - start) * 2 * size
-    values = np.fromfile(folder.actions_file, kind, count, offset=start * 2 * size * kind.itemsize)
-    if len(values) < count:
-        raise BrokenFileError(f"{folder.actions_file}: expected {stop} steps, found fewer")
-    rows = values.reshape(-1, 2 * size)
-    return rows[:, :size], rows[:, size:]
-
-
 def _digest(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _columns(actions: Any) -> tuple[np.dtype[Any], int]:
+def _columns(space: Any) -> tuple[np.dtype[Any], int]:
     """Type and count of the numbers in an action of this space."""
-    return actions.dtype.newbyteorder("<"), int(np.prod(actions.shape))
+    return space.dtype.newbyteorder("<"), int(np.prod(space.shape))
 
 
 def _comparable(config: TrainConfig) -> dict[str, Any]:

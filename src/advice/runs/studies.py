@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from advice.config import PRESETS, ShieldConfig, TrainConfig
-from advice.settings import from_dict, to_dict
+from advice.settings import flat, from_dict, to_dict
 from advice.types import AdviceError, suggest
 
 FOUR_TASKS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
@@ -19,21 +19,10 @@ PAPER_TASKS = (*FOUR_TASKS, "constrained-randomised-goal")
 SIX_METHODS = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice")
 WITH_SHIELD = ("advice", "tabular", "csc")
 FOREIGN_TASKS = (
-    "LunarLanderContinuous-v3",
-    "BipedalWalker-v3",
-    "Walker2d-v5",
-    "InvertedDoublePendulum-v5",
-    "Ant-v5",
-    "racetrack-v0",
+    *("LunarLanderContinuous-v3", "BipedalWalker-v3", "Walker2d-v5"),
+    *("InvertedDoublePendulum-v5", "Ant-v5", "racetrack-v0"),
 )
 """Environments of Gymnasium and highway-env (extra ``foreign``)."""
-
-
-def preset_settings(name: str) -> dict[str, Any]:
-    """What a preset changes, by dotted name."""
-    default, preset = to_dict(ShieldConfig()), to_dict(PRESETS[name])
-    return {f"shield.{n}": value for n, value in preset.items() if value != default[n]}
-
 
 METHOD_SETTINGS: dict[str, dict[str, Any]] = {
     "advice": {"shield.arm": "fixed"},
@@ -47,20 +36,16 @@ METHOD_SETTINGS: dict[str, dict[str, Any]] = {
 class Study(NamedTuple):
     """Every task with every method and seed, under the same settings."""
 
-    name: str
-    """The folder of its runs, below the grid's."""
+    name: str  # the folder of its runs, below the grid's
     tasks: tuple[str, ...] = ("randomised-goal",)
     methods: tuple[str, ...] = ("advice",)
-    settings: Mapping[str, Any] = {}
-    """Settings that differ from the defaults, by dotted name."""
-    method_settings: Mapping[str, Mapping[str, Any]] = METHOD_SETTINGS
-    """Further ones for single methods; ``settings`` override them."""
+    settings: Mapping[str, Any] = {}  # those that differ from the defaults, by dotted name
+    method_settings: Mapping[str, Mapping[str, Any]] = METHOD_SETTINGS  # ``settings`` override them
     shields_from: tuple[str, str] | None = None
     """(study, task) whose fitted shields the runs of methods with a shield start with."""
     section: str = ""
     """Key of :data:`SECTIONS`; empty for a comparison of methods, which is its task's main part."""
-    label: str = ""
-    """Name of the variant within its section."""
+    label: str = ""  # name of the variant within its section
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """What this study sets for a method."""
@@ -74,12 +59,9 @@ class StudySection(NamedTuple):
     """A part of a task's report: variants beside the comparison's runs."""
 
     title: str
-    reference: str = ""
-    """Label of the comparison's runs; empty if methods are compared, not variants of one."""
-    rates: bool = False
-    """Show rates, not totals: the variants differ in length."""
-    from_start: bool = False
-    """Count every episode, not only those after arming."""
+    reference: str = ""  # label of the comparison's runs; empty if methods are compared
+    rates: bool = False  # show rates, not totals: the variants differ in length
+    from_start: bool = False  # count every episode, not only those after arming
 
 
 SECTIONS = {
@@ -123,13 +105,9 @@ SHIFTS: dict[str, dict[str, float]] = {
 """Changes of randomised-goal, by what the suite ``shift`` calls them: options of the task."""
 
 
-def _shift(name: str, refits: bool) -> Study:
-    kind = "refits" if refits else "frozen"
-    settings = {
-        "episodes": 500,
-        "env.options": SHIFTS[name],
-        "shield.refit_episodes": ShieldConfig().refit_episodes if refits else 0,
-    }
+def _shift(name: str, kind: str) -> Study:
+    refits = ShieldConfig().refit_episodes if kind == "refits" else 0
+    settings = {"episodes": 500, "env.options": SHIFTS[name], "shield.refit_episodes": refits}
     return Study(
         f"shift-{name.replace(' ', '-')}-{kind}",
         settings=settings,
@@ -139,22 +117,28 @@ def _shift(name: str, refits: bool) -> Study:
     )
 
 
-_SHIFT = tuple(_shift(name, refits) for name in SHIFTS for refits in (False, True))
+_DEFAULT, _PAPER = flat(ShieldConfig()), flat(PRESETS["paper"])
+_FOREIGN = {
+    "episodes": 500,  # one agent for all: SAC with the usual step sizes and discount
+    "agent.gamma": 0.99,
+    "agent.actor_learning_rate": 3e-4,
+    "agent.critic_learning_rate": 3e-4,
+    "agent.sac.temperature_learning_rate": 3e-4,
+    "agent.batch_size": 128,
+}
+_SMOKE = {
+    **{"episodes": 6, "env.max_episode_steps": 30},
+    **{"shield.construction_episodes": 3, "shield.fit_steps": 50},
+}
 _K_SWEEP = tuple(map(_fixed_k, (3, 4, 5)))
 _ACTIVATION = tuple(map(_activation, (250, 500, 750)))
 _WINDOWS = tuple(_windows(*pair) for pair in ((2, 10), (2, 25), (4, 10), (4, 25), (3, 10)))
+_SHIFT = tuple(_shift(name, kind) for name in SHIFTS for kind in ("frozen", "refits"))
 _ROWS = (
     Study("core", FOUR_TASKS, SIX_METHODS),
+    Study("constrained", ("constrained-randomised-goal",), SIX_METHODS),
     Study(
-        "constrained",
-        ("constrained-randomised-goal",),
-        SIX_METHODS,
-    ),
-    Study(
-        "transfer",
-        ("semi-random-goal",),
-        SIX_METHODS,
-        {"episodes": 1000},
+        *("transfer", ("semi-random-goal",), SIX_METHODS, {"episodes": 1000}),
         shields_from=("core", "randomised-goal"),
         section="transfer",
         label="pre-trained",
@@ -169,7 +153,7 @@ _ROWS = (
     *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS, *_SHIFT),
     Study(
         "paper-settings",
-        settings=preset_settings("paper"),
+        settings={f"shield.{n}": _PAPER[n] for n in _PAPER if _PAPER[n] != _DEFAULT[n]},
         method_settings={},
         section="preset",
         label="preset paper",
@@ -183,40 +167,15 @@ _ROWS = (
         },
         label="E = 250, patience 200",
     ),
-    Study(
-        "foreign",
-        FOREIGN_TASKS,
-        ("sac", "sac+advice"),
-        # one agent for all: SAC with the usual step sizes and discount
-        {
-            "episodes": 500,
-            "agent.gamma": 0.99,
-            "agent.actor_learning_rate": 3e-4,
-            "agent.critic_learning_rate": 3e-4,
-            "agent.sac.temperature_learning_rate": 3e-4,
-            "agent.batch_size": 128,
-        },
-        method_settings={},
-    ),
+    Study("foreign", FOREIGN_TASKS, ("sac", "sac+advice"), _FOREIGN, method_settings={}),
     Study("defaults", methods=("ddpg-lag",), method_settings={}, section="own", label="defaults"),
-    Study(
-        "smoke",
-        methods=("ddpg", "advice"),
-        settings={
-            "episodes": 6,
-            "env.max_episode_steps": 30,
-            "shield.construction_episodes": 3,
-            "shield.fit_steps": 50,
-        },
-    ),
+    Study("smoke", methods=("ddpg", "advice"), settings=_SMOKE),
 )
 STUDIES = {row.name: row for row in _ROWS}
 
 _ADVICE = Study("core")
 SUITES: dict[str, tuple[Study, ...]] = {
-    "smoke": (STUDIES["smoke"],),
-    "core": (STUDIES["core"],),
-    "constrained": (STUDIES["constrained"],),
+    **{name: (STUDIES[name],) for name in ("smoke", "core", "constrained")},
     "paper-settings": (STUDIES["paper-settings"], _ADVICE),
     "transfer": (Study("core", methods=WITH_SHIELD), STUDIES["transfer"]),
     "long-episodes": (STUDIES["long-episodes"],),

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from advice.config import TrainConfig
-from advice.runs.branching import KeepBeginnings, train_branch
+from advice.runs.branching import train_branch
 from advice.runs.grid import Cell
 from advice.runs.loop import Listener
 from advice.runs.records import FolderLockedError, RunFolder
@@ -29,16 +29,14 @@ class StopWithParent(Listener):
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
+        with suppress(OSError, AttributeError):  # on Linux the kernel does, even if this hangs
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before
+            sys.exit(STOPPED)
 
     def stepped(self) -> None:
         if os.getppid() != self._parent:
             os.kill(os.getpid(), signal.SIGTERM)
-
-
-def die_with_parent() -> None:
-    """The kernel kills this process when its parent ends, even if it hangs (Linux alone)."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def order_of(cell: Cell) -> dict[str, Any]:
@@ -63,14 +61,12 @@ def run_order(
     ``shield`` is where the shield that the run starts with is found on this machine.
     """
     sys.argv[1:] = order["command"]  # what the user typed, for the records
-    config = from_dict(TrainConfig, order["config"])
-    listener = KeepBeginnings(folder, order["keep"], listener or Listener())
-    trunk = RunFolder(order["trunk"] or "")
+    config, trunk = from_dict(TrainConfig, order["config"]), RunFolder(order["trunk"] or "")
     shared = order["shared"] if order["trunk"] and trunk.config_file.exists() else 0
+    options = {"listener": listener, "shield_source": shield, "keep": order["keep"]}
     try:
         folder.error_file.unlink(missing_ok=True)
-        result = train_branch(config, folder, listener, shield, trunk, shared)
-        return DONE if result.finished else STOPPED
+        return DONE if train_branch(config, folder, trunk, shared, **options).finished else STOPPED
     except FolderLockedError:
         return LOCKED
     except KeyboardInterrupt:
@@ -90,8 +86,5 @@ if __name__ == "__main__":
     _order = json.loads(sys.argv[1])
     if _order["core"] is not None:
         os.sched_setaffinity(0, {_order["core"]})
-    die_with_parent()
-    if os.getppid() != _order["parent"]:  # it ended before
-        sys.exit(STOPPED)
     _listener = StopWithParent(_order["parent"])
     sys.exit(run_order(_order, RunFolder(_order["folder"]), _order["shield"], _listener))
