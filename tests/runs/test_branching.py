@@ -13,11 +13,11 @@ from helpers import LOOK_AHEAD, SMALL_SHIELD, assert_same_run, small
 from advice.config import EnvConfig, TabularConfig, TrainConfig
 from advice.files import write_json
 from advice.runs.branching import may_branch, share_beginnings, unshielded
+from advice.runs.engines import DONE, order_of, run_order
 from advice.runs.grid import Cell, cells_of
 from advice.runs.loop import train
 from advice.runs.records import RunFolder
 from advice.runs.studies import SUITES
-from advice.runs.worker import DONE, order_of, run_order
 from advice.shields import tabular
 
 FIXED = dataclasses.replace(LOOK_AHEAD, arm="fixed")

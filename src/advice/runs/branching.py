@@ -29,7 +29,7 @@ from advice.runs.methods import find_method
 from advice.runs.provenance import provenance
 from advice.runs.records import RunFolder
 from advice.settings import to_dict
-from advice.types import AdviceError, Array, EpisodeRecord, Transition
+from advice.types import Array, EpisodeRecord, Transition
 
 
 def unshielded(config: TrainConfig) -> int:
@@ -75,12 +75,8 @@ def may_branch(trunk: Path, episode: int) -> bool:
     return folder.kept_file(episode).exists() or folder.done_file.exists()
 
 
-class BeginningDiffersError(AdviceError):
-    """A run differs from its trunk after ``shared`` episodes: its shield acted, say."""
-
-    def __init__(self, shared: int) -> None:
-        super().__init__(f"it is the same as its trunk for {shared} episodes only")
-        self.shared = shared
+class BeginningDiffersError(Exception):
+    """A run is the same as its trunk for so many episodes only: its shield acted, say."""
 
 
 class _Recorded:
@@ -158,4 +154,4 @@ def train_branch(
             return train(config, folder, begin=begin, **options)
         except BeginningDiffersError as error:
             points = [int(path.stem.split("-")[1]) for path in trunk.checkpoint.glob("after-*")]
-            episodes = max((point for point in points if point <= error.shared), default=0)
+            episodes = max((point for point in points if point <= error.args[0]), default=0)

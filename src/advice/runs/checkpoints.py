@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +24,6 @@ from advice.types import AdviceError, Array, BrokenFileError
 _KIND, _VERSION = "checkpoint", 1
 _SEGMENTS_PER_REPLAY = 4
 _UNFIT = (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError)
-
-
-class Snapshotable(Protocol):
-    """Something whose whole state is named arrays and a JSON document."""
-
-    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]: ...
-    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None: ...
 
 
 class Counters(NamedTuple):
@@ -67,9 +60,9 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 class Checkpointer:
-    """Saves and restores one run's parts in one folder."""
+    """Saves and restores one run's parts, by their ``snapshot`` and ``restore``, in one folder."""
 
-    def __init__(self, folder: Path, parts: dict[str, Snapshotable], replay: ReplayBuffer) -> None:
+    def __init__(self, folder: Path, parts: dict[str, Any], replay: ReplayBuffer) -> None:
         self._folder, self._parts, self._replay = folder, parts, replay
         self._state_file = folder / "state.safetensors"
         self._segments: list[Segment] = []
@@ -103,7 +96,7 @@ class Checkpointer:
         arrays, document = read_arrays(self._state_file, _KIND, _VERSION)
         with _naming(self._state_file):
             for name, part in self._parts.items():
-                part.restore(_part(arrays, name), document[name])
+                part.restore(_of(name, arrays), document[name])
             self._added = document["replay"]["added"]
             self._segments = [Segment(*fields) for fields in document["replay"]["segments"]]
             self.saved = Counters(*document["counters"])
@@ -168,12 +161,13 @@ def read_part(folder: Path, name: str) -> tuple[dict[str, Array], dict[str, Any]
         raise AdviceError(f"{folder}: expected a checkpoint, found none yet")
     arrays, document = read_arrays(path, _KIND, _VERSION)
     with _naming(path):
-        return _part(arrays, name), document[name]
+        return _of(name, arrays), document[name]
 
 
-def _part(arrays: dict[str, Array], name: str) -> dict[str, Array]:
-    prefix = f"{name}/"
-    return {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
+def _of(name: str, arrays: dict[str, Array]) -> dict[str, Array]:
+    """The arrays of one part."""
+    names = [key for key in arrays if key.startswith(f"{name}/")]
+    return {key.removeprefix(f"{name}/"): arrays[key] for key in names}
 
 
 class EnvironmentState:

@@ -1,7 +1,11 @@
-"""The local engine: each cell of a grid as a process on a core of its own."""
+"""The local engine: each cell of a grid as a process on a core of its own.
+
+Such a process is ``python -m advice.runs.engines ORDER_JSON``.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -11,19 +15,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from advice.runs.branching import may_branch
+from advice.config import TrainConfig
+from advice.runs.branching import may_branch, train_branch
 from advice.runs.grid import Cell
-from advice.runs.worker import LOCKED, STOPPED, order_of
+from advice.runs.loop import Listener
+from advice.runs.records import FolderLockedError, RunFolder
+from advice.settings import from_dict, to_dict
 from advice.threads import one_thread
+from advice.types import AdviceError
 
+DONE, FAILED, LOCKED, STOPPED = 0, 1, 75, 130  # how a process of a cell ends
 POLL_SECONDS = 0.2
-
-OnPoll = Callable[[], None]
-"""Called several times a second while a grid runs, to redraw a view."""
+_PR_SET_PDEATHSIG = 1
 
 
 class GridOutcome(NamedTuple):
@@ -33,55 +39,9 @@ class GridOutcome(NamedTuple):
     stopped: bool
 
 
-@dataclass
-class _Worker:
-    cell: Cell
-    core: int | None
-    sign: float = 0.0  # when it last showed a step, by the file system's clock,
-    since: float = field(default_factory=time.monotonic)  # and since when nothing came, by ours
-    stalled: bool = False
-
-    def __post_init__(self) -> None:
-        order = json.dumps(order_of(self.cell) | {"core": self.core})
-        self.cell.folder.path.mkdir(parents=True, exist_ok=True)
-        with open(self.cell.folder.path / "log.txt", "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "advice.runs.worker", order],
-                env=one_thread(os.environ),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches the grid, which asks its workers to stop
-            )
-
-    def check_for_steps(self, stall_seconds: float) -> None:
-        """Kill the process if it shows no step for too long."""
-        with suppress(FileNotFoundError):
-            sign = os.stat(self.cell.folder.lock_file).st_mtime
-            if sign != self.sign:
-                self.sign, self.since = sign, time.monotonic()
-        if not self.stalled and time.monotonic() - self.since > stall_seconds:
-            self.stalled = True
-            self.process.kill()
-
-    def explain(self, stall_minutes: float) -> None:
-        """Write the reason of a failure if the worker could not."""
-        code, file = self.process.returncode, self.cell.folder.error_file
-        if self.stalled:
-            reason = f"no step was taken for {stall_minutes:g} minutes: the environment hangs"
-        elif file.exists():
-            return
-        elif code < 0:
-            reason = f"the worker was killed by {signal.Signals(-code).name}"
-        else:
-            reason = f"the worker ended with exit code {code} before the run was done"
-        with suppress(OSError):  # a full or read-only disk: the grid still reports the failure
-            file.write_text(f"{reason}, see log.txt\n")
-
-
 def run_local(
     cells: Sequence[Cell],
-    on_poll: OnPoll,
+    on_poll: Callable[[], None],
     processes: int | None = None,
     attempts: int = 3,
     stall_minutes: float = 10.0,
@@ -91,7 +51,8 @@ def run_local(
 
     A cell is done when its folder says so. One that fails, or takes no step for ``stall_minutes``,
     is tried again from its checkpoint, ``attempts`` times in all; the others go on. SIGINT or
-    SIGTERM: every running cell finishes its checkpoint, then the grid returns.
+    SIGTERM: every running cell finishes its checkpoint, then the grid returns. ``on_poll`` is
+    called several times a second, to redraw a view.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     count = processes or len(cores) or os.cpu_count() or 1
@@ -125,15 +86,16 @@ def run_local(
                 for cell in able[: len(free)]:
                     waiting.remove(cell)
                     running.append(_Worker(cell, free.pop(0)))
-            for worker in running:
-                worker.check_for_steps(60 * stall_minutes)
-            for worker in [worker for worker in running if worker.process.poll() is not None]:
+            for worker in list(running):
+                worker.kill_if_stalled(60 * stall_minutes)
+                if worker.process.poll() is None:
+                    continue
                 running.remove(worker)
                 free.append(worker.core)
-                cell, code = worker.cell, worker.process.returncode
+                cell = worker.cell
                 if signals or cell.folder.done_file.exists():
                     continue
-                if code in (LOCKED, STOPPED):
+                if worker.process.returncode in (LOCKED, STOPPED):
                     waiting.append(cell)
                     continue
                 tries[cell.folder.path] += 1
@@ -158,3 +120,95 @@ def _may_start(cell: Cell, pending: set[Path]) -> bool:
     if cell.trunk in pending and not may_branch(cell.trunk, cell.shared):
         return False  # of a trunk that has failed nothing can be shared
     return cell.after is None or (cell.after / "done").exists()
+
+
+class _Worker:
+    """The process of one cell."""
+
+    def __init__(self, cell: Cell, core: int | None) -> None:
+        self.cell, self.core, self.stalled = cell, core, False
+        self._sign = 0.0  # when it last showed a step, by the file system's clock,
+        self._since = time.monotonic()  # and since when nothing came, by ours
+        order = json.dumps(order_of(cell) | {"core": core})
+        cell.folder.path.mkdir(parents=True, exist_ok=True)
+        with open(cell.folder.path / "log.txt", "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "advice.runs.engines", order],
+                env=one_thread(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the grid, which asks its workers to stop
+            )
+
+    def kill_if_stalled(self, seconds: float) -> None:
+        """Kill the process if it shows no step for too long."""
+        with suppress(FileNotFoundError):
+            sign = os.stat(self.cell.folder.lock_file).st_mtime
+            if sign != self._sign:
+                self._sign, self._since = sign, time.monotonic()
+        if not self.stalled and time.monotonic() - self._since > seconds:
+            self.stalled = True
+            self.process.kill()
+
+    def explain(self, stall_minutes: float) -> None:
+        """Write the reason of a failure if the process could not."""
+        code, file = self.process.returncode, self.cell.folder.error_file
+        reason = f"the worker ended with exit code {code} before the run was done"
+        if self.stalled:
+            reason = f"no step was taken for {stall_minutes:g} minutes: the environment hangs"
+        elif code < 0:
+            reason = f"the worker was killed by {signal.Signals(-code).name}"
+        if self.stalled or not file.exists():
+            with suppress(OSError):  # a full or read-only disk: the grid still reports the failure
+                file.write_text(f"{reason}, see log.txt\n")
+
+
+def order_of(cell: Cell) -> dict[str, Any]:
+    """What a worker needs to know, as JSON-ready values."""
+    return {
+        "config": to_dict(cell.config),
+        "folder": str(cell.folder.path.resolve()),
+        "shield": str(cell.after.resolve()) if cell.after else None,
+        "trunk": str(cell.trunk.resolve()) if cell.trunk else None,
+        "shared": cell.shared,
+        "keep": cell.keep,
+        "command": sys.argv[1:],
+        "parent": os.getpid(),
+    }
+
+
+def run_order(
+    order: dict[str, Any], folder: RunFolder, shield: str | None, listener: Listener | None = None
+) -> int:
+    """Train one cell in ``folder``; the reason of a failure is written to its error file.
+
+    ``shield`` is where the shield that the run starts with is found on this machine.
+    """
+    sys.argv[1:] = order["command"]  # what the user typed, for the records
+    config, trunk = from_dict(TrainConfig, order["config"]), RunFolder(order["trunk"] or "")
+    shared = order["shared"] if order["trunk"] and trunk.config_file.exists() else 0
+    options = {"listener": listener, "shield_source": shield, "keep": order["keep"]}
+    try:
+        folder.error_file.unlink(missing_ok=True)
+        return DONE if train_branch(config, folder, trunk, shared, **options).finished else STOPPED
+    except FolderLockedError:
+        return LOCKED
+    except KeyboardInterrupt:
+        return STOPPED
+    except Exception as error:
+        reason = f"{'' if isinstance(error, AdviceError) else f'{type(error).__name__}: '}{error}"
+        print(reason, file=sys.stderr)
+        with suppress(OSError):  # a full or read-only disk
+            folder.error_file.write_text(reason + "\n")
+        return FAILED
+
+
+if __name__ == "__main__":
+    _order = json.loads(sys.argv[1])
+    if _order["core"] is not None:
+        os.sched_setaffinity(0, {_order["core"]})
+    with suppress(OSError, AttributeError):  # Linux ends this process with its parent, even a hung
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == _order["parent"]:  # or it ended before
+        sys.exit(run_order(_order, RunFolder(_order["folder"]), _order["shield"]))

@@ -12,7 +12,7 @@ import numpy as np
 from advice.agents.agent import Agent
 from advice.envs.rollout import rollout
 from advice.envs.signals import SignalRules
-from advice.runs.checkpoints import Checkpointer, Snapshotable
+from advice.runs.checkpoints import Checkpointer
 from advice.runs.loop import environment_of, episode_seed, rules_of
 from advice.runs.methods import build
 from advice.runs.records import RunFolder
@@ -53,7 +53,7 @@ def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -
     config = folder.read_config()
     env = environment_of(folder, **env_options)
     agent, shield = build(config, env.observation_space, env.action_space)
-    parts: dict[str, Snapshotable] = {"agent": agent, "shield": shield}
+    parts = {"agent": agent, "shield": shield}
     if not Checkpointer(folder.checkpoint, parts, agent.replay).load().episode:
         raise AdviceError(f"{folder.path}: expected a checkpoint, found none yet")
     return Trained(env, agent, shield if shielded else NoShield(), rules_of(config, env))

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.config import TrainConfig
+from advice.config import ShieldConfig, TrainConfig
 from advice.envs.make import make_from_name, refuse_foreign_code
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
-from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, Snapshotable
+from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState
 from advice.runs.episodes import is_finished
 from advice.runs.events import EventWriter, WandbWriter, scalars_of
 from advice.runs.methods import adopt_safety, build
@@ -40,7 +40,7 @@ class RunError(AdviceError):
     """A run had to stop; the message names the episode and the step."""
 
 
-class DivergedError(AdviceError):
+class DivergedError(RunError):
     """The agent's networks no longer hold numbers: nothing of them is worth saving."""
 
 
@@ -90,7 +90,7 @@ def train(
     env = make_environment(config)
     try:
         agent, shield = build(config, env.observation_space, env.action_space)
-        with _writing_to(folder.path), folder.locked():
+        with folder.locked():
             if not overwrite:
                 folder.refuse_other_settings(config)
                 folder.refuse_to_lose()
@@ -119,6 +119,8 @@ def train(
                     folder.mark_done()
                 run.checkpointer.drop_replay()
             return Result(folder, run.counters, run.finished)
+    except OSError as error:  # a full or read-only disk becomes one clear message
+        raise AdviceError(f"cannot write to {folder.path}: {error.strerror or error}") from error
     finally:
         env.close()
 
@@ -149,15 +151,6 @@ def rules_of(config: TrainConfig, env: Any) -> SignalRules:
 def episode_seed(seed: int, episode: int) -> int:
     """The seed that resets an episode: the same start for every method of the same run seed."""
     return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
-
-
-@contextmanager
-def _writing_to(path: Path) -> Iterator[None]:
-    """A full or read-only disk becomes one clear message."""
-    try:
-        yield
-    except OSError as error:
-        raise AdviceError(f"cannot write to {path}: {error.strerror or error}") from error
 
 
 @contextmanager
@@ -196,14 +189,13 @@ class ActiveRun:
     def __post_init__(self) -> None:
         """Go back to the last checkpoint, if there is one."""
         env, agent, shield = self.env, self.agent, self.shield
-        parts: dict[str, Snapshotable] = {"agent": agent, "shield": shield}
-        parts["env"] = EnvironmentState(env)
+        parts = {"agent": agent, "shield": shield, "env": EnvironmentState(env)}
         self.checkpointer = Checkpointer(self.folder.checkpoint, parts, agent.replay)
         self.counters = self.checkpointer.load()
-        own = isinstance(shield, Shield)  # it brings its settings
-        if isinstance(shield, Shield):
-            shield.task = self.config.task
-        options = SessionOptions(shield, None if own else self.config.shield, agent.rate_actions)
+        settings: ShieldConfig | None = self.config.shield
+        if isinstance(shield, Shield):  # it brings its settings
+            shield.task, settings = self.config.task, None
+        options = SessionOptions(shield, settings, agent.rate_actions)
         spaces, rules = (env.observation_space, env.action_space), rules_of(self.config, env)
         self.session = ShieldSession(*spaces, options, say=self.listener.said, rules=rules)
         self._step = 0
@@ -262,7 +254,9 @@ class ActiveRun:
         while not ended:
             self._step += 1
             proposed = agent.act(obs)
-            self._check_proposal(proposed)
+            if not np.isfinite(proposed).all():
+                hint = "its networks have diverged; try smaller learning rates or rewards"
+                raise self._stopped(f"the agent proposes {proposed}, {hint}", DivergedError)
             verdict = session.guard(obs, proposed)
             with self._naming_the_step():
                 step = normalize_step(env.step(verdict.action))
@@ -355,14 +349,6 @@ class ActiveRun:
             name = type(error).__name__
             raise self._stopped(f"the environment raised {name}: {error}") from error
 
-    def _check_proposal(self, proposed: Array) -> None:
-        if not np.isfinite(proposed).all():
-            raise DivergedError(
-                f"episode {self.counters.episode + 1}, step {self._step}: the agent proposes "
-                f"{proposed}, its networks have diverged; try smaller learning rates or rewards. "
-                f"The last checkpoint, after episode {self.checkpointer.saved.episode}, is kept"
-            )
-
     def _check(self, obs: Array, reward: float = 0.0) -> None:
         """Stop on what no method can learn from, naming the place."""
         if not math.isfinite(reward):
@@ -374,8 +360,8 @@ class ActiveRun:
             limit = "give the task a limit with --env.max-episode-steps"
             raise self._stopped(f"the episode does not end; {limit}")
 
-    def _stopped(self, problem: str) -> RunError:
-        return RunError(
+    def _stopped(self, problem: str, kind: type[RunError] = RunError) -> RunError:
+        return kind(
             f"episode {self.counters.episode + 1}, step {self._step}: {problem}. The run in "
             f"{self.folder.path} can go on from its last checkpoint, after episode "
             f"{self.checkpointer.saved.episode}"

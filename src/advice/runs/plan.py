@@ -30,7 +30,7 @@ def plan(
         begun = status.episode if only_missing else 0
         done = only_missing and status.state == "done"
         todo = 0 if done else max(0, cell.config.episodes - begun)
-        shared = cell.shared if todo and not begun and _can_share(cell, only_missing) else 0
+        shared = 0 if begun or not todo or (only_missing and _too_late(cell)) else cell.shared
         for study in (cell.config.study or "runs", "all"):
             sums = zip(counts.get(study, [0] * 4), (1, done, todo, shared), strict=True)
             counts[study] = [sum(pair) for pair in sums]
@@ -53,15 +53,12 @@ def plan(
     )
 
 
-def _can_share(cell: Cell, only_missing: bool) -> bool:
-    """False if the trunk is there already and did not keep what this run needs."""
-    if cell.trunk is None:
+def _too_late(cell: Cell) -> bool:
+    """True if the trunk is further already and did not keep what this run needs."""
+    trunk = RunFolder(cell.trunk or "")
+    if not trunk.episodes_file.exists() or trunk.kept_file(cell.shared).exists():
         return False
-    trunk = RunFolder(cell.trunk)
-    if not only_missing or not trunk.episodes_file.exists():
-        return True
-    kept = trunk.kept_file(cell.shared).exists()
-    return kept or len(trunk.read_episodes()) <= cell.shared
+    return len(trunk.read_episodes()) > cell.shared
 
 
 def measure(config: TrainConfig) -> float:

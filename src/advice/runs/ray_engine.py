@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from advice.files import write_atomically
 from advice.runs.checkpoints import Counters
-from advice.runs.engines import GridOutcome, OnPoll
+from advice.runs.engines import DONE, STOPPED, GridOutcome, order_of, run_order
 from advice.runs.grid import Cell
 from advice.runs.loop import Listener
 from advice.runs.records import RunFolder
-from advice.runs.worker import DONE, STOPPED, order_of, run_order
 from advice.threads import ONE_THREAD
 from advice.types import AdviceError
 
 
 def run_ray(
     cells: Sequence[Cell],
-    on_poll: OnPoll,
+    on_poll: Callable[[], None],
     address: str,
     attempts: int = 3,
     shared_storage: bool = True,
