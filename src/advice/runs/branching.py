@@ -112,8 +112,7 @@ class _Recorded:
 def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
     """Take a new run as far as ``trunk`` was after ``episodes``, and save it.
 
-    Does nothing if other code made the trunk or it did not keep its agent there; raises
-    :class:`BeginningDiffersError` if an episode does not come out as the trunk's.
+    Does nothing if other code made the trunk or it did not keep its agent there.
     """
     made, now = trunk.read_document()["provenance"], provenance(trunk.read_config().method)
     kept, records = trunk.kept_file(episodes), trunk.read_episodes()

@@ -23,6 +23,7 @@ class EventWriter:
 
         self._file = EventsWriter(str(folder / "events"))
         self._event, self._scalar = Event, scalar
+        self.flush, self.close = self._file.flush, self._file.close
         if episode:
             start = SessionLog(status=SessionLog.START)
             self._file.write_event(Event(step=episode + 1, session_log=start))
@@ -32,26 +33,15 @@ class EventWriter:
             summary, now = self._scalar(name, value), time.time()
             self._file.write_event(self._event(summary=summary, step=episode, wall_time=now))
 
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
 
 class WandbWriter:
-    """Weights & Biases: the same numbers over ``episode``. WANDB_MODE=offline needs no network.
-
-    A resumed run goes on in the same wandb run, whose id is kept in the run's folder.
-    """
+    """Weights & Biases; a resumed run goes on in the same wandb run, by the id in its folder."""
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
         try:
             import wandb
         except ImportError:
-            raise AdviceError(
-                "--wandb needs the package wandb: pip install 'advice-rl[wandb]'"
-            ) from None
+            raise AdviceError("--wandb needs: pip install 'advice-rl[wandb]'") from None
         name = folder / "wandb-id.txt"
         if not name.exists():
             name.write_text(uuid.uuid4().hex[:8])
@@ -65,13 +55,12 @@ class WandbWriter:
             settings=wandb.Settings(silent=True),
         )
         self._run.define_metric("*", step_metric="episode")
+        self.close = self._run.finish
 
     def write(self, episode: int, scalars: dict[str, float]) -> None:
         self._run.log({"episode": episode, **scalars})
 
     def flush(self) -> None: ...
-    def close(self) -> None:
-        self._run.finish()
 
 
 def scalars_of(record: EpisodeRecord, recent: deque[EpisodeRecord]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +32,7 @@ from advice.shields.session import SessionOptions, ShieldSession
 from advice.shields.shield import Shield
 from advice.types import AdviceError, Array, EpisodeRecord, Transition
 
-ENDLESS = 100_000
-"""An episode of that many steps is taken for one that never ends."""
+ENDLESS = 100_000  # an episode of that many steps is taken for one that never ends
 
 
 class RunError(AdviceError):
@@ -45,16 +44,16 @@ class DivergedError(RunError):
 
 
 class Listener:
-    """Gets what happens during a run; override the methods you need."""
+    """Gets what happens during a run; override the methods you need.
+
+    ``ready`` gets the agent and the shield, to look inside or to evaluate between episodes;
+    ``stepped`` comes about once a second, also while a fit makes progress.
+    """
 
     def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None: ...
-    def ready(self, agent: Agent, shield: PostShield) -> None:
-        """What is about to learn; keep it to look inside or to evaluate between episodes."""
-
+    def ready(self, agent: Agent, shield: PostShield) -> None: ...
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None: ...
-    def stepped(self) -> None:
-        """About once a second while steps are taken or a fit makes progress."""
-
+    def stepped(self) -> None: ...
     def fitting(self, progress: FitProgress) -> None: ...
     def saved(self, counters: Counters) -> None: ...
     def said(self, message: str) -> None: ...
@@ -127,12 +126,9 @@ def train(
 
 def make_environment(config: TrainConfig, **kwargs: Any) -> Any:
     """The task of a run, with the run's settings for it."""
-    options: dict[str, Any] = {**config.env.options, **kwargs}
-    if config.env.max_episode_steps is not None:
-        options["max_episode_steps"] = config.env.max_episode_steps
-    if config.env.observe_velocity:
-        options["observe_velocity"] = True
-    return make_from_name(config.task, **options)
+    own = {name: getattr(config.env, name) for name in ("max_episode_steps", "observe_velocity")}
+    given = {name: value for name, value in own.items() if value not in (None, False)}
+    return make_from_name(config.task, **{**config.env.options, **kwargs, **given})
 
 
 def environment_of(folder: RunFolder, **kwargs: Any) -> Any:
@@ -204,32 +200,25 @@ class ActiveRun:
     @contextmanager
     def recording(self, wandb: bool = False) -> Iterator[None]:
         """Open the records at the counters' place, and close them whatever happens."""
-        counters, path = self.counters, self.folder.path
-        self.records = RecordWriter(
-            self.folder, self.env.action_space, counters.episode, counters.total_steps
-        )
-        before = self.folder.read_episodes()
-        self._recent = deque(before, maxlen=100)
-        self.loggers: list[EventWriter | WandbWriter] = [EventWriter(path, counters.episode)]
-        if wandb:
-            self.loggers.append(WandbWriter(path, self.config))
-        self.session.usual_cost.extend(x.cost for x in before if x.violation and x.k == 0)
-        try:
+        with ExitStack() as opened:
+            self.records = RecordWriter(self.folder, self.env.action_space, *self.counters[:2])
+            opened.callback(self.records.close)
+            before = self.folder.read_episodes()
+            self._recent = deque(before, maxlen=100)
+            self.session.usual_cost.extend(x.cost for x in before if x.violation and x.k == 0)
+            self.loggers: list[Any] = [EventWriter(self.folder.path, len(before))]
+            if wandb:
+                self.loggers.append(WandbWriter(self.folder.path, self.config))
+            for logger in self.loggers:
+                opened.callback(logger.close)
             yield
-        finally:
-            for part in (*self.loggers, self.records):
-                part.close()
 
     @property
     def finished(self) -> bool:
         return is_finished(self.config, self.counters.episode, self.counters.violations)
 
     def go_on(self, stop: threading.Event, checkpoint_seconds: float) -> None:
-        """Episode after episode to the end, or until asked to stop.
-
-        An episode that breaks is not saved: a resume repeats what came after the last checkpoint,
-        as if nothing had happened.
-        """
+        """Episode after episode to the end, or until asked to stop; a broken one is not saved."""
         self.fit_if_due(save_first=False)  # a resumed run may have been killed while it fitted
         last_save = time.monotonic()
         while not self.finished and not stop.is_set():
@@ -321,16 +310,15 @@ class ActiveRun:
 
     def fit_if_due(self, save_first: bool = True) -> bool:
         """Fit the shield if it is due; True if it is now armed and exported."""
-        due = self.shield.wants_fit and not self.session.one_class
-        if save_first and due and not self.finished:  # a finished run would not fit when resumed
-            self.save()  # a fit takes long, and a stop during it must not lose episodes
 
         def fitting(progress: FitProgress) -> None:
             self.show_progress()
             self.listener.fitting(progress)
 
-        fitted = self.session.fit_if_due(fitting)
-        if fitted:
+        due = self.shield.wants_fit and not self.session.one_class
+        if save_first and due and not self.finished:  # a finished run would not fit when resumed
+            self.save()  # a fit takes long, and a stop during it must not lose episodes
+        if fitted := self.session.fit_if_due(fitting):
             self.export()
         return fitted
 

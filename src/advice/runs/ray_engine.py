@@ -81,10 +81,7 @@ def _succeeded(ray: Any, cell: Cell, refs: dict[Path, Any]) -> bool:
 
 
 def _run(order: dict[str, Any], store: Any, after: Any) -> int:
-    """One cell on one node; Ray runs it after the task ``after``.
-
-    Any end but done or stopped raises RuntimeError, so that Ray tries again.
-    """
+    """One cell on one node, after the task ``after``; Ray tries again if it raises."""
     shield = order["shield"]
     if store is None:
         code = run_order(order, RunFolder(order["folder"]), shield)

@@ -43,11 +43,7 @@ class FolderLockedError(AdviceError):
 
 
 class RunFolder:
-    """The files of one run; see the module's table.
-
-    Its settings may name a task that is made by code of a module, ``module:Class``; that code is
-    run only with ``trust_task``.
-    """
+    """The files of one run; a task ``module:Class`` runs its code only with ``trust_task``."""
 
     def __init__(self, path: Path | str, trust_task: bool = False) -> None:
         self.path, self.trust_task = Path(path), trust_task
@@ -82,9 +78,9 @@ class RunFolder:
         if not found:
             raise AdviceError(f"{path}: no run in this folder (it would have a config.json)")
         if len(found) > 1:
-            names = "".join(f"\n  {run}" for run in found[:20])
-            more = f"\n  ... and {len(found) - 20} more" if len(found) > 20 else ""
-            raise AdviceError(f"{path}: {len(found)} runs in this folder, name one:{names}{more}")
+            names = [*map(str, found[:20]), *(["..."] if len(found) > 20 else [])]
+            listed = "".join(f"\n  {name}" for name in names)
+            raise AdviceError(f"{path}: {len(found)} runs in this folder, name one:{listed}")
         return cls(found[0], trust_task)
 
     @contextmanager
@@ -137,13 +133,11 @@ class RunFolder:
             document: dict[str, Any] = json.loads(self.config_file.read_text())
             dict(**document["config"]), document["provenance"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise BrokenFileError(
-                f"{self.config_file}: expected a run's settings as JSON"
-            ) from None
+            what = "expected a run's settings as JSON"
+            raise BrokenFileError(f"{self.config_file}: {what}") from None
         if not is_provenance(document["provenance"]):
-            raise BrokenFileError(
-                f"{self.config_file}: expected a provenance with the versions and the commit"
-            )
+            what = "expected a provenance with the versions and the commit"
+            raise BrokenFileError(f"{self.config_file}: {what}")
         return document
 
     def read_config(self) -> TrainConfig:
@@ -214,18 +208,13 @@ class RunFolder:
             raise BrokenFileError(f"{self.path} is marked as done, but lacks {' and '.join(lacks)}")
         config, records = self.read_config(), self.read_episodes()
         if not is_finished(config, len(records), sum(record.violation for record in records)):
-            raise BrokenFileError(
-                f"{self.path} is marked as done, but has {len(records)} of {config.episodes} "
-                "episodes"
-            )
+            has = f"{len(records)} of {config.episodes} episodes"
+            raise BrokenFileError(f"{self.path} is marked as done, but has {has}")
         self._refuse_changed(self.episodes_file)
 
     def _refuse_changed(self, path: Path) -> None:
-        """Raise BrokenFileError if a finished run's file is not as ``done`` says.
-
-        Runs of earlier versions have no digests in their mark.
-        """
-        if self.done_file.exists():
+        """Raise BrokenFileError if a finished run's file is not as ``done`` says."""
+        if self.done_file.exists():  # of an earlier version it is empty
             words = self.done_file.read_bytes()[:1000].decode(errors="replace").split()
             digests = dict(zip(words[1::2], words[::2], strict=False))
             if words and digests.get(path.name) != _digest(path):
@@ -269,9 +258,8 @@ def read_actions(folder: RunFolder, episode: int, space: Any) -> tuple[Array, Ar
     """Executed and proposed actions of one episode (counted from 1) in this action space."""
     records = folder.read_episodes()
     if not 1 <= episode <= len(records):
-        raise AdviceError(
-            f"{folder.path}: expected an episode from 1 to {len(records)}, found {episode}"
-        )
+        expected = f"expected an episode from 1 to {len(records)}, found {episode}"
+        raise AdviceError(f"{folder.path}: {expected}")
     folder.check_actions()
     record = records[episode - 1]
     return folder.read_steps(record.total_steps - record.steps, record.total_steps, space)

@@ -77,23 +77,6 @@ SECTIONS = {
 }
 
 
-def _activation(episodes: int) -> Study:
-    settings = {"shield.construction_episodes": episodes, "episodes": episodes + 1000}
-    label = f"E = {episodes}"
-    return Study(f"activation-{episodes}", settings=settings, section="activation", label=label)
-
-
-def _fixed_k(k: int) -> Study:
-    settings = {"shield.k": k, "shield.k_rule": "fixed"}
-    return Study(f"fixed-k-{k}", settings=settings, section="fixed-k", label=f"K = {k}")
-
-
-def _windows(recent: int, distant: int) -> Study:
-    settings = {"shield.recent_window": recent, "shield.distant_window": distant}
-    label = f"h_r = {recent}, h_d = {distant}"
-    return Study(f"windows-{recent}-{distant}", settings=settings, section="windows", label=label)
-
-
 SHIFTS: dict[str, dict[str, float]] = {
     "no shift": {},
     "heavier car": {"car_mass": 2.0},
@@ -105,19 +88,41 @@ SHIFTS: dict[str, dict[str, float]] = {
 """Changes of randomised-goal, by what the suite ``shift`` calls them: options of the task."""
 
 
-def _shift(name: str, kind: str) -> Study:
-    refits = ShieldConfig().refit_episodes if kind == "refits" else 0
-    settings = {"episodes": 500, "env.options": SHIFTS[name], "shield.refit_episodes": refits}
-    return Study(
-        f"shift-{name.replace(' ', '-')}-{kind}",
-        settings=settings,
-        shields_from=("core", "randomised-goal"),
-        section="shift",
-        label=f"{name}, {kind}",
+def _variant(section: str, name: str, label: str, settings: dict[str, Any], **row: Any) -> Study:
+    return Study(name, settings=settings, section=section, label=label, **row)
+
+
+_LENT = ("core", "randomised-goal")
+_K_SWEEP = tuple(
+    _variant("fixed-k", f"fixed-k-{k}", f"K = {k}", {"shield.k": k, "shield.k_rule": "fixed"})
+    for k in (3, 4, 5)
+)
+_ACTIVATION = tuple(
+    _variant(
+        *("activation", f"activation-{e}", f"E = {e}"),
+        {"shield.construction_episodes": e, "episodes": e + 1000},
     )
-
-
-_DEFAULT, _PAPER = flat(ShieldConfig()), flat(PRESETS["paper"])
+    for e in (250, 500, 750)
+)
+_PATIENT = {"shield.plateau_patience": 100, "shield.stop_patience": 200}
+_WINDOWS = tuple(
+    _variant(
+        *("windows", f"windows-{recent}-{distant}", f"h_r = {recent}, h_d = {distant}"),
+        {"shield.recent_window": recent, "shield.distant_window": distant},
+    )
+    for recent, distant in ((2, 10), (2, 25), (4, 10), (4, 25), (3, 10))
+)
+_SHIFT = tuple(
+    _variant(
+        *("shift", f"shift-{name.replace(' ', '-')}-{kind}", f"{name}, {kind}"),
+        {"episodes": 500, "env.options": options, "shield.refit_episodes": refits},
+        shields_from=_LENT,
+    )
+    for name, options in SHIFTS.items()
+    for kind, refits in (("frozen", 0), ("refits", ShieldConfig().refit_episodes))
+)
+_DEFAULT, _PRESET = flat(ShieldConfig()), flat(PRESETS["paper"])
+_PAPER = {f"shield.{n}": value for n, value in _PRESET.items() if value != _DEFAULT[n]}
 _FOREIGN = {
     "episodes": 500,  # one agent for all: SAC with the usual step sizes and discount
     "agent.gamma": 0.99,
@@ -130,45 +135,26 @@ _SMOKE = {
     **{"episodes": 6, "env.max_episode_steps": 30},
     **{"shield.construction_episodes": 3, "shield.fit_steps": 50},
 }
-_K_SWEEP = tuple(map(_fixed_k, (3, 4, 5)))
-_ACTIVATION = tuple(map(_activation, (250, 500, 750)))
-_WINDOWS = tuple(_windows(*pair) for pair in ((2, 10), (2, 25), (4, 10), (4, 25), (3, 10)))
-_SHIFT = tuple(_shift(name, kind) for name in SHIFTS for kind in ("frozen", "refits"))
+_LONG = {"env.max_episode_steps": 2000}
 _ROWS = (
     Study("core", FOUR_TASKS, SIX_METHODS),
     Study("constrained", ("constrained-randomised-goal",), SIX_METHODS),
-    Study(
-        *("transfer", ("semi-random-goal",), SIX_METHODS, {"episodes": 1000}),
-        shields_from=("core", "randomised-goal"),
-        section="transfer",
-        label="pre-trained",
-    ),
-    Study(
-        "long-episodes",
+    _variant(
+        *("transfer", "transfer", "pre-trained", {"episodes": 1000}),
+        tasks=("semi-random-goal",),
         methods=SIX_METHODS,
-        settings={"env.max_episode_steps": 2000},
-        section="steps",
-        label="T = 2000",
+        shields_from=_LENT,
     ),
+    _variant("steps", "long-episodes", "T = 2000", _LONG, methods=SIX_METHODS),
     *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS, *_SHIFT),
-    Study(
-        "paper-settings",
-        settings={f"shield.{n}": _PAPER[n] for n in _PAPER if _PAPER[n] != _DEFAULT[n]},
-        method_settings={},
-        section="preset",
-        label="preset paper",
-    ),
-    Study("early", FOUR_TASKS, method_settings={}, section="early", label="armed early"),
-    _activation(250)._replace(
-        name="patience",
-        settings={
-            **_activation(250).settings,
-            **{"shield.plateau_patience": 100, "shield.stop_patience": 200},
-        },
-        label="E = 250, patience 200",
+    _variant("preset", "paper-settings", "preset paper", _PAPER, method_settings={}),
+    _variant("early", "early", "armed early", {}, tasks=FOUR_TASKS, method_settings={}),
+    _variant(
+        *("activation", "patience", "E = 250, patience 200"),
+        {**_ACTIVATION[0].settings, **_PATIENT},
     ),
     Study("foreign", FOREIGN_TASKS, ("sac", "sac+advice"), _FOREIGN, method_settings={}),
-    Study("defaults", methods=("ddpg-lag",), method_settings={}, section="own", label="defaults"),
+    _variant("own", "defaults", "defaults", {}, methods=("ddpg-lag",), method_settings={}),
     Study("smoke", methods=("ddpg", "advice"), settings=_SMOKE),
 )
 STUDIES = {row.name: row for row in _ROWS}
