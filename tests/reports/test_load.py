@@ -15,6 +15,7 @@ from advice.reports.claims import compare
 from advice.reports.curves import METRICS, curve, k_history, thinned
 from advice.reports.load import Collection, Run, complete, load
 from advice.runs.grid import cells_of
+from advice.runs.provenance import TRAINING_VERSIONS
 from advice.runs.records import COLUMNS, RunFolder
 from advice.runs.studies import STUDIES, SUITES, with_settings
 from advice.types import AdviceError
@@ -120,6 +121,26 @@ def test_commits_with_equal_golden_runs_are_one_code(tmp_path: Path) -> None:
     assert found.code == "training 7"
     assert "training 7 at cccccccccc+" in reasons(found)  # the tree had changes
     assert "0.1.0 at 0123456789" in reasons(found)
+
+
+def test_the_present_numbers_of_several_methods_are_one_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TRAINING_VERSIONS, "advice", 1)
+    for method, seed, number in (
+        ("ddpg", 0, 2),
+        ("rcpo", 0, 2),
+        ("advice", 0, 3),
+        ("advice", 1, 2),
+    ):
+        config = dataclasses.replace(BASE, method=method, seed=seed)
+        write_run(tmp_path, config, provenance=PROVENANCE | {"training": number})
+    found = load([tmp_path])
+    seeds = {
+        name: [run.config.seed for run in runs] for name, runs in found.tasks[0].methods.items()
+    }
+    assert seeds == {"ddpg": [0], "rcpo": [0], "advice": [0]}
+    assert "training 2, the report's is the present training" in reasons(found)
 
 
 def test_a_run_that_other_code_went_on_with_is_of_both(tmp_path: Path) -> None:

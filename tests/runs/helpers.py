@@ -11,7 +11,10 @@ import numpy as np
 
 from advice.config import PRESETS, AgentConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
+from advice.runs.checkpoints import Counters
+from advice.runs.loop import Listener
 from advice.runs.records import RunFolder
+from advice.types import EpisodeRecord
 
 SMALL_AGENT = AgentConfig(
     warmup_steps=0, hidden_size=16, batch_size=16, replay_capacity=300, noise_dt=0.5
@@ -20,6 +23,21 @@ SMALL_SHIELD = dataclasses.replace(
     PRESETS["paper"], construction_episodes=8, hidden_size=16, max_epochs=4
 )
 LOOK_AHEAD = ShieldConfig(construction_episodes=8, hidden_size=16, fit_steps=60, refit_episodes=3)
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class DiesAfter(Listener):
+    """Ends a run after an episode, before anything is saved."""
+
+    def __init__(self, episode: int) -> None:
+        self._episode = episode
+
+    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+        if record.episode == self._episode:
+            raise Killed
 
 
 def small(method: str = "advice", episodes: int = 14, **settings: Any) -> TrainConfig:

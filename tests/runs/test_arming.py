@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import LOOK_AHEAD, assert_same_run, small
+from helpers import LOOK_AHEAD, Killed, assert_same_run, small
 
 from advice.config import TrainConfig
 from advice.files import read_arrays
@@ -17,10 +17,6 @@ from advice.runs.records import RunFolder, read_actions
 from advice.shields import shield as shields
 from advice.types import EpisodeRecord, Verdict
 from tiny import Corridor
-
-
-class Killed(Exception):
-    """The process ends here."""
 
 
 class Notes(Listener):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import assert_same_run, lines_without_seconds, small
+from helpers import DiesAfter, Killed, assert_same_run, lines_without_seconds, small
 
 from advice.files import read_arrays
 from advice.runs.checkpoints import Counters
@@ -20,33 +20,12 @@ from advice.shields.shield import Shield
 from advice.types import AdviceError, EpisodeRecord
 
 
-class Interrupt(Exception):
-    """Simulates a process that is killed."""
-
-
-class DiesAfter(Listener):
-    def __init__(self, episode: int) -> None:
-        self._episode = episode
-
-    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
-        if record.episode == self._episode:
-            raise Interrupt
-
-
 class Notes(Listener):
     def __init__(self) -> None:
         self.messages: list[str] = []
 
     def said(self, message: str) -> None:
         self.messages.append(message)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run, for comparison."""
-    folder = tmp_path_factory.mktemp("whole")
-    train(small(), folder)
-    return folder
 
 
 def test_records_describe_the_run(whole: Path) -> None:
@@ -94,7 +73,7 @@ def test_methods_of_one_seed_start_alike(whole: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("episode", [1, 7, 8, 11, 14])
 def test_resumed_run_is_identical(whole: Path, tmp_path: Path, episode: int) -> None:
-    with pytest.raises(Interrupt):
+    with pytest.raises(Killed):
         train(small(), tmp_path, DiesAfter(episode), checkpoint_seconds=0)
     assert train(small(), tmp_path).finished
     assert_same_run(whole, tmp_path)
@@ -103,7 +82,7 @@ def test_resumed_run_is_identical(whole: Path, tmp_path: Path, episode: int) -> 
 def test_resume_without_a_recent_checkpoint_drops_what_came_after(
     whole: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(Interrupt):
+    with pytest.raises(Killed):
         train(small(), tmp_path, DiesAfter(13), checkpoint_seconds=1e9)  # saved at the fit only
     assert RunFolder(tmp_path).read_episodes()[-1].episode == 13
     assert train(small(), tmp_path).finished

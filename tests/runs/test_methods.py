@@ -9,32 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from helpers import assert_same_run, small
+from helpers import DiesAfter, Killed, assert_same_run, small
 
 from advice.config import CSCConfig, EnvConfig, MultiplierConfig, TabularConfig, TrainConfig
 from advice.envs.tasks import TASKS
 from advice.files import read_arrays
-from advice.runs.checkpoints import Counters
-from advice.runs.loop import Listener, train
+from advice.runs.loop import train
 from advice.runs.methods import AGENTS, METHODS, SHIELDS, adopt_safety, build, find_method
 from advice.runs.records import RunFolder
 from advice.settings import from_dict, to_dict
-from advice.types import AdviceError, EpisodeRecord
+from advice.types import AdviceError
 
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
-
-
-class PowerCut(Exception):
-    """Ends a run between two checkpoints."""
-
-
-class CutAfter(Listener):
-    def __init__(self, episode: int) -> None:
-        self._episode = episode
-
-    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
-        if record.episode == self._episode:
-            raise PowerCut
 
 
 def test_the_papers_methods_are_rows_of_the_table() -> None:
@@ -72,8 +58,8 @@ def test_a_resumed_run_is_identical(method: str, tmp_path: Path) -> None:
     config = small(method, episodes=12)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     train(config, whole)
-    with pytest.raises(PowerCut):
-        train(config, cut, CutAfter(10), checkpoint_seconds=0)
+    with pytest.raises(Killed):
+        train(config, cut, DiesAfter(10), checkpoint_seconds=0)
     train(config, cut)
     assert_same_run(whole, cut)
 
@@ -114,15 +100,15 @@ def test_the_records_show_what_each_method_does(tmp_path: Path) -> None:
     assert 0 < len(arrays["shield/pairs"]) <= fallen
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_method_runs_on_every_task(task: str, tmp_path: Path) -> None:
-    for method in METHODS:
-        config = dataclasses.replace(
-            small(method, episodes=2), task=task, env=EnvConfig(max_episode_steps=12)
-        )
-        result = train(config, tmp_path / method)
-        assert result.finished
-        assert len(result.folder.read_episodes()) == 2
+@pytest.mark.parametrize(
+    ("task", "method"),
+    [*((task, "advice") for task in TASKS), *(("randomised-button", x) for x in METHODS)],
+)
+def test_every_task_and_every_method_runs(task: str, method: str, tmp_path: Path) -> None:
+    config = small(method, episodes=2, task=task, env=EnvConfig(max_episode_steps=12))
+    result = train(config, tmp_path)
+    assert result.finished
+    assert len(result.folder.read_episodes()) == 2
 
 
 def test_settings_of_methods_survive_json_and_unknown_ones_are_named() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from helpers import assert_same_run, small
+from helpers import DiesAfter, Killed, assert_same_run, small
 
 from advice.agents.agent import Agent
 from advice.config import AgentConfig, CSCConfig, EnvConfig, SACConfig, TD3Config, TrainConfig
@@ -241,7 +241,7 @@ def test_an_environment_may_reuse_its_array(tmp_path: Path) -> None:
     assert [r.episode_return for r in ours] == [r.episode_return for r in plain]
 
 
-def test_evaluation_between_episodes_changes_nothing(tmp_path: Path) -> None:
+def test_evaluation_between_episodes_changes_nothing(whole: Path, tmp_path: Path) -> None:
     class Looks(Listener):
         seen = 0
 
@@ -253,10 +253,9 @@ def test_evaluation_between_episodes_changes_nothing(tmp_path: Path) -> None:
             self.seen += 1
 
     looks = Looks()
-    train(small(), tmp_path / "watched", looks)
-    train(small(), tmp_path / "alone")
+    train(small(), tmp_path, looks)
     assert looks.seen == 14
-    assert_same_run(tmp_path / "watched", tmp_path / "alone")
+    assert_same_run(whole, tmp_path)
 
 
 # ---- folders
@@ -308,35 +307,30 @@ def test_a_fitted_shield_is_on_disk_at_once(tmp_path: Path) -> None:
     assert Shield.load(RunFolder(tmp_path).shield_file).armed
 
 
-def test_a_kill_while_fitting_loses_nothing(tmp_path: Path) -> None:
+def test_a_kill_while_fitting_loses_nothing(whole: Path, tmp_path: Path) -> None:
     class Dies(Listener):
         def fitting(self, progress: Any) -> None:
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
-        train(small(), tmp_path / "killed", Dies(), checkpoint_seconds=1e9)
-    found = RunFolder(tmp_path / "killed")
+        train(small(), tmp_path, Dies(), checkpoint_seconds=1e9)
+    found = RunFolder(tmp_path)
     assert found.checkpoint.exists()
     assert len(found.read_episodes()) == 8
     assert train(small(), found).finished
-    train(small(), tmp_path / "whole")
-    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    assert_same_run(whole, tmp_path)
 
 
 @pytest.mark.parametrize("extra", [b"\0" * 100 + b"\n", b"xx,yy\n", b"\xff\n", b"15,2"])
-def test_invalid_bytes_after_the_last_checkpoint_is_cut_off(tmp_path: Path, extra: bytes) -> None:
-    class Stops(Listener):
-        def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
-            if record.episode == 5:
-                raise RuntimeError("power cut")
-
-    with pytest.raises(RuntimeError, match="power cut"):
-        train(small(), tmp_path / "cut", Stops(), checkpoint_seconds=0)
-    file = RunFolder(tmp_path / "cut").episodes_file
+def test_invalid_bytes_after_the_last_checkpoint_are_cut_off(
+    whole: Path, tmp_path: Path, extra: bytes
+) -> None:
+    with pytest.raises(Killed):
+        train(small(), tmp_path, DiesAfter(5), checkpoint_seconds=0)
+    file = RunFolder(tmp_path).episodes_file
     file.write_bytes(file.read_bytes() + extra)
-    train(small(), tmp_path / "cut")
-    train(small(), tmp_path / "whole")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut")
+    train(small(), tmp_path)
+    assert_same_run(whole, tmp_path)
 
 
 def test_a_complete_run_whose_mark_is_lost_is_marked_again(tmp_path: Path) -> None:
