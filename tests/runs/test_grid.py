@@ -329,19 +329,23 @@ class FakeRay:
         return result
 
 
-def test_changed_files_are_sent_and_vanished_ones_deleted(tmp_path: Path) -> None:
+def test_what_is_new_is_sent_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
     stored, local = tmp_path / "stored", tmp_path / "local"
     for folder in (stored, local):
         folder.mkdir()
         (folder / "episodes.csv").write_text("one\ntwo\nthree\n")
     ray = FakeRay(FileStore())
     sender = FileSender(ray, ray, str(stored), local)
-    (local / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")
+    (local / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")  # cut back, grown again
     (local / "replay.bin").write_text("rows")
     sender.saved(Counters())
     assert (stored / "episodes.csv").read_text() == "one\nTWO again\nthree\nfour\n"
     assert (stored / "replay.bin").read_text() == "rows"
-    (stored / "episodes.csv").unlink()
+    with open(local / "episodes.csv", "a") as stream:
+        stream.write("five\n")
     (local / "replay.bin").unlink()
+    (stored / "episodes.csv").write_text("ONE\nTWO again\nthree\nfour\n")
     sender.saved(Counters())
-    assert not list(stored.iterdir())  # what did not change is not sent again
+    assert (stored / "episodes.csv").read_text().startswith("ONE")  # only the new line came
+    assert (stored / "episodes.csv").read_text().endswith("four\nfive\n")
+    assert not (stored / "replay.bin").exists()

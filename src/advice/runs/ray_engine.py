@@ -1,8 +1,8 @@
 """The Ray engine: one Ray task per run; scheduling, placement and retries are Ray's own.
 
 With shared storage every node works in the grid's own folders. Without it, a run works in a
-temporary folder and sends its changed files to the machine that started the grid after each
-checkpoint; a retry first fetches what is there.
+temporary folder and sends what is new to the machine that started the grid after each checkpoint;
+a retry first fetches what is there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from advice.runs.loop import Listener
 from advice.runs.records import RunFolder
 from advice.threads import ONE_THREAD
 from advice.types import AdviceError
+
+Files = dict[str, tuple[int, bytes]]  # by name: an offset and the bytes from there on
 
 
 def run_ray(
@@ -103,39 +105,56 @@ def _run(order: dict[str, Any], store: Any, after: Any) -> int:
 
 
 class FileSender(Listener):
-    """Sends a run's changed files to the store."""
+    """Sends a run's changed files to the store; of growing files only what is new."""
 
     def __init__(self, ray: Any, store: Any, name: str, folder: Path) -> None:
         self._ray, self._store, self._name, self._folder = ray, store, name, folder
-        self._sent: dict[str, tuple[int, int]] = {}
+        self._sent: dict[str, tuple[int, int]] = {}  # size and time of change
 
     def saved(self, counters: Counters) -> None:
-        files = {name: (self._folder / name).stat() for name in _names(self._folder)}
-        stamps = {name: (file.st_size, file.st_mtime_ns) for name, file in files.items()}
-        changed = [name for name, stamp in stamps.items() if self._sent.get(name) != stamp]
-        contents = {name: (self._folder / name).read_bytes() for name in changed}
+        files, stamps = {}, {name: _stamp(self._folder / name) for name in _names(self._folder)}
+        for name, stamp in stamps.items():
+            size, before = stamp[0], self._sent.get(name, (0, 0))
+            if stamp != before:
+                grown = name.endswith((".csv", ".bin")) and size >= before[0]
+                offset = before[0] if grown else 0
+                with open(self._folder / name, "rb") as stream:
+                    stream.seek(offset)
+                    files[name] = (offset, stream.read(size - offset))
         gone = [name for name in self._sent if name not in stamps]
-        self._ray.get(self._store.store.remote(self._name, contents, gone))
+        self._ray.get(self._store.store.remote(self._name, files, gone))
         self._sent = stamps
 
 
 class FileStore:
     """Keeps the runs' folders on the machine that started the grid."""
 
-    def fetch(self, folder: str) -> dict[str, bytes]:
-        return {name: (Path(folder) / name).read_bytes() for name in _names(Path(folder))}
+    def fetch(self, folder: str) -> Files:
+        return {name: (0, (Path(folder) / name).read_bytes()) for name in _names(Path(folder))}
 
-    def store(self, folder: str, files: dict[str, bytes], gone: list[str]) -> None:
+    def store(self, folder: str, files: Files, gone: list[str]) -> None:
         write_files(Path(folder), files)
         for name in gone:
             (Path(folder) / name).unlink(missing_ok=True)
 
 
-def write_files(folder: Path, files: dict[str, bytes]) -> None:
+def write_files(folder: Path, files: Files) -> None:
     """Write files as sent; a checkpoint's state goes last, since it counts on the others."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in sorted(files, key=lambda name: name.endswith("state.safetensors")):
-        write_atomically(folder / name, [files[name]])
+        offset, data = files[name]
+        if not offset:
+            write_atomically(folder / name, [data])
+            continue
+        with open(folder / name, "r+b") as stream:
+            stream.seek(offset)
+            stream.write(data)
+            stream.truncate()
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _names(folder: Path) -> list[str]:
