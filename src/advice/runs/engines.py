@@ -82,10 +82,10 @@ def run_local(
                     cell.folder.error_file.write_text(reason)
                     failed.append(cell)
                 pending = {x.folder.path for x in (*waiting, *(w.cell for w in running))}
-                able = [cell for cell in waiting if _may_start(cell, pending)]
-                for cell in able[: len(free)]:
-                    waiting.remove(cell)
-                    running.append(_Worker(cell, free.pop(0)))
+                for cell in list(waiting):
+                    if free and _may_start(cell, pending):
+                        waiting.remove(cell)
+                        running.append(_Worker(cell, free.pop(0)))
             for worker in list(running):
                 worker.kill_if_stalled(60 * stall_minutes)
                 if worker.process.poll() is None:
