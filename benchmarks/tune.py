@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-
 from advice.config import TrainConfig
 from advice.display import GridDisplay
 from advice.runs.engines import run_local
@@ -126,7 +124,7 @@ def main() -> None:
         # seed by seed, so that an early stop leaves something to compare
         in_order = [runs[i] for i in range(len(SEEDS)) for runs in cells]
         todo = [cell for cell in in_order if not cell.folder.done_file.exists()]
-        with GridDisplay(Console(), in_order, args.parallel) as display:
+        with GridDisplay(in_order, args.parallel) as display:
             run_local(todo, display.update, args.parallel)
     done = [[cell for cell in runs if status_of(cell).state == "done"] for runs in cells]
     counts = [count(found) if found else None for found in done]

@@ -104,8 +104,8 @@ def test_help_needs_no_heavy_import() -> None:
             "more than the 1000 construction",
         ),
         (("train", "--env.terminal", "crash"), "invalid choice 'crash'"),
-        (("eval", "nowhere", "--episodes", "0"), "episodes: expected 1 or more, found 0"),
-        (("bench", "--seeds", "0"), "seeds: expected 1 or more, found 0"),
+        (("eval", "nowhere", "--episodes", "0"), "episodes: expected more than 0, found 0"),
+        (("bench", "--seeds", "0"), "seeds: expected more than 0, found 0"),
         (("demo", "--episodes", "5"), "expected more --episodes than the 200"),
         (("report", "nowhere"), "nowhere"),
         (("eval", "nowhere"), "nowhere: no such folder"),
@@ -375,10 +375,15 @@ def test_demo_shows_both_runs_and_how_to_go_on(
     words = ("--task", "tiny:Corridor", "--episodes", "12", "--construction-episodes", "8")
     code, out, _ = run(capsys, "demo", *words, "--out", str(tmp_path))
     assert code == 0, out
-    assert re.search(r"before arming, both the same +1-8 ", out)
-    assert re.search(r"after arming, ADVICE +9-12 ", out)
+    rows = [
+        re.search(rf"{when} arming, {x} +(.*)", out)
+        for when in ("before", "after")
+        for x in ("DDPG", "ADVICE")
+    ]
+    before, same, _, after = (row[1] for row in rows if row)
+    assert before == same
+    assert (before.split()[0], after.split()[0]) == ("1-8", "9-12")
     assert "The shield was armed after episode 8; at the end the audit" in out
-    assert "In the 4 episodes after arming, from the same starts: ADVICE" in out
     assert "no video" in out  # the task cannot render
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     assert (tmp_path / "report" / "index.html").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import inspect
@@ -31,12 +30,22 @@ COMMANDS: dict[str, Callable[..., int]] = {
 }
 _RARE_OF_SHIELD = """fit_steps recent_window distant_window candidates_per_dimension
     candidate_budget capacity_per_class unsafe_per_episode far"""
-RARELY_USED = frozenset(
-    ("agent", "tabular", *AutoencoderConfig.__dataclass_fields__, *_RARE_OF_SHIELD.split())
-)
+RARELY_USED = {
+    "agent",
+    "tabular",
+    *AutoencoderConfig.__dataclass_fields__,
+    *_RARE_OF_SHIELD.split(),
+}
 """Settings that --help leaves out and --help-all shows; they are options all the same."""
-OF_A_GRID = frozenset(("task", "method"))
-"""Settings that are no options of `advice bench`, which has --tasks and --methods."""
+USAGE = """usage: advice COMMAND [options]
+
+Train agents with ADVICE, a learned shield, and compare them.
+
+{}
+
+`advice COMMAND --help` explains the options. To start:
+  advice demo
+  advice train --task randomised-goal --method advice"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +60,7 @@ class Early:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A mistake of the user ends in one message and exit code 2."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    name = words[0] if words else "--help"
+    name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         print(usage())
         sys.exit(0)
@@ -64,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if name not in COMMANDS:
         fail(f"unknown command {name!r}{suggest(name, COMMANDS)}\n\n{usage()}")
     try:
-        call = parse(name, words[1:])
+        call = parse(name, words)
         if arguments is None:
             from advice.threads import restart_with_one_thread
 
@@ -91,31 +99,23 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int]:
     import tyro
 
     command = COMMANDS[name]
+    required = (tyro.conf.PositionalRequiredArgs,)
+    cli: Any = functools.partial(tyro.cli, prog=f"advice {name}", config=required)
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
-    cli: Any = functools.partial(
-        tyro.cli, prog=f"advice {name}", config=(tyro.conf.PositionalRequiredArgs,)
-    )
-    if name == "example":  # its name may be left out, and yet is no option
-        kind = tyro.conf.Positional[str]
-        parameters["name"] = parameters["name"].replace(annotation=kind)
     if "config" in parameters:
-        fields: Any = [("help", Annotated[bool, tyro.conf.arg(aliases=("-h",))], False)]
-        first = dataclasses.make_dataclass("First", fields, bases=(Early,), frozen=True)
-        early, _ = cli(first, args=words, add_help=False, return_unknown_args=True)
+        early, _ = cli(Early, args=words, add_help=False, return_unknown_args=True)
+        short = {"-h", "--help"} & set(words) and not early.help_all
+        hidden = {"task", "method"} if "tasks" in parameters else set()  # a grid has several
         config = TrainConfig(shield=PRESETS[early.preset])
-        if early.help_all:
-            words = ["--help"]
-        hidden = RARELY_USED if early.help and not early.help_all else frozenset()
-        config = hide(config, hidden | (OF_A_GRID if "tasks" in parameters else frozenset()))
+        config = hide(config, hidden | RARELY_USED if short else hidden)
+        words = ["--help"] if early.help_all else words
         plain = tyro.conf.arg(name="")  # --task, not --config.task
-        kinds: Any = {
-            "config": (config, Annotated[type(config), plain]),
-            "early": (Early(), Annotated[Early, plain, tyro.conf.FlagCreatePairsOff]),
-        }
-        for option, (default, kind) in kinds.items():
-            parameters[option] = inspect.Parameter(
-                option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-            )
+        kind: Any = Annotated[type(config), plain]
+        parameters["config"] = parameters["config"].replace(default=config, annotation=kind)
+        kind = Annotated[Early, plain, tyro.conf.FlagCreatePairsOff]
+        parameters["early"] = inspect.Parameter(
+            "early", inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=Early()
+        )
 
     def bind(**options: Any) -> Callable[[], int]:
         if options.pop("early", None):
@@ -131,41 +131,27 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int]:
     return bound
 
 
-def hide(config: Any, hidden: frozenset[str]) -> Any:
+def hide(config: Any, hidden: set[str]) -> Any:
     """``config`` as an instance of a subclass of which tyro shows and parses no hidden setting."""
     import tyro
 
-    fields: list[Any] = []
-    hints: dict[str, Any] = get_type_hints(type(config))
-    for spec in dataclasses.fields(config):
-        kind, value = hints[spec.name], getattr(config, spec.name)
-        if spec.name in hidden:
-            kind = Annotated[kind, tyro.conf.Suppress]
+    kinds: dict[str, Any] = get_type_hints(type(config))
+    values = dict(vars(config))
+    for name, value in values.items():
+        if name in hidden:
+            kinds[name] = Annotated[kinds[name], tyro.conf.Suppress]
         elif dataclasses.is_dataclass(value):
-            value = hide(value, hidden)
-            kind = type(value)
-        default = dataclasses.field(
-            default_factory=functools.partial(copy.copy, value), init=spec.init
-        )
-        fields.append((spec.name, kind, default))
-    name = type(config).__name__
-    return dataclasses.make_dataclass(name, fields, bases=(type(config),), frozen=True)()
+            values[name] = hide(value, hidden)
+            kinds[name] = type(values[name])
+    made = dataclasses.make_dataclass(
+        type(config).__name__, kinds.items(), bases=(type(config),), frozen=True, kw_only=True
+    )
+    return made(**values)
 
 
 def usage() -> str:
-    width = max(map(len, COMMANDS))
-    about = {name: inspect.cleandoc(command.__doc__ or "") for name, command in COMMANDS.items()}
-    lines = [f"  {name:<{width}}  {text.splitlines()[0]}" for name, text in about.items()]
-    return "\n".join(
-        (
-            "usage: advice COMMAND [options]\n",
-            "Train agents with ADVICE, a learned shield, and compare them.\n",
-            *lines,
-            "\n`advice COMMAND --help` explains the options. To start:",
-            "  advice demo",
-            "  advice train --task randomised-goal --method advice",
-        )
-    )
+    lines = [f"  {name:<9}  {(c.__doc__ or '').splitlines()[0]}" for name, c in COMMANDS.items()]
+    return USAGE.format("\n".join(lines))
 
 
 def fail(message: str) -> NoReturn:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import shutil
 from pathlib import Path
 from typing import Literal
 
 from advice.config import TrainConfig
 from advice.printing import console, print_table, say, summary
 from advice.settings import flat
-from advice.types import AdviceError, SettingError, Terminal
+from advice.types import AdviceError, SettingError, Terminal, suggest
 
 INTERRUPTED = 130
 
@@ -39,7 +41,8 @@ def train(
     config = dataclasses.replace(config, task=short_name(config.task))
     check_arming(config)
     folder = RunFolder.of(out, config)
-    with TrainingDisplay(console()) as display:
+    display = TrainingDisplay()
+    with display.progress:
         result = run(config, folder, display, overwrite, checkpoint_seconds, wandb=wandb)
     if not result.finished:
         say(f"stopped after episode {result.counters.episode}; the same command again continues")
@@ -131,9 +134,8 @@ def report(
     for task in made.collection.tasks:
         for line in task.missing:
             say(f"{task.task}: {line}")
-    for claim in made.claims:
-        say(claim.sentence)
-    say(f"report: {made.page}")
+    for line in (*(claim.sentence for claim in made.claims), f"report: {made.page}"):
+        say(line)
     return 0
 
 
@@ -171,15 +173,16 @@ def replay(
 
     if (episode is not None) + worst + first_violation > 1:
         raise AdviceError("choose one of --episode N, --worst and --first-violation")
+    if any and not first_violation:
+        raise AdviceError("--any goes with --first-violation")
     check_positive(horizon=horizon)
     if video:
         check_video_name(video)
-    if any and not first_violation:
-        raise AdviceError("--any goes with --first-violation")
-    named: Choice = "worst" if worst else "intervened"
+    which: Choice | int = "worst" if worst else "intervened"
     if first_violation:
-        named = "any-violation" if any else "first-violation"
-    which = named if episode is None else episode
+        which = "any-violation" if any else "first-violation"
+    elif episode is not None:
+        which = episode
     made = write_replay(run, out, which, video, counterfactual, horizon, trust_task)
     say(f"episode {made.episode}, {made.interventions} interventions")
     if made.counterfactuals is not None:
@@ -204,8 +207,7 @@ def check_env(env: str, episodes: int = 20, terminal: Terminal | None = None) ->
 
     check_positive(episodes=episodes)
     findings = check(lambda: make_from_name(env), episodes=episodes, terminal=terminal)
-    marks = {"ok": "ok", "warning": "WARNING", "error": "ERROR"}
-    rows = [(marks[f.level], f.name, f.found, f.advice) for f in findings]
+    rows = [(f.level.upper(), f.name, f.found, f.advice) for f in findings]
     print_table(("", "check", "found", "what to do"), rows)
     say(conclude(findings))
     return 1 if any(finding.level == "error" for finding in findings) else 0
@@ -261,17 +263,14 @@ def bench(
         console().print(grid_table(states, os.cpu_count() or 1, len(states)))
         return 0
     parallel = os.cpu_count() or 1 if processes is None else processes
-    check_positive(seeds=seeds, processes=parallel, attempts=attempts)
-    if not stall_minutes > 0:
-        raise SettingError(f"stall_minutes: expected more than 0, found {stall_minutes}")
+    check_positive(seeds=seeds, processes=parallel, attempts=attempts, stall_minutes=stall_minutes)
     tasks = tuple(map(short_name, tasks))
     if suite:
         studies = table.select(table.find_suite(suite), tasks, methods)
-        default, asked = flat(TrainConfig()), flat(config)
-        given = [name for name in asked if asked[name] != default.get(name)]
+        default = flat(TrainConfig())
+        given = [name for name, value in flat(config).items() if value != default.get(name)]
         sets = sorted(table.set_by(studies))
-        clashes = [x for x in sets if any(f"{name}.".startswith(f"{x}.") for name in given)]
-        if clashes:
+        if clashes := [x for x in sets if any(f"{name}.".startswith(f"{x}.") for name in given)]:
             raise AdviceError(
                 f"the suite {suite} sets {', '.join(clashes)}; for other values "
                 "use --tasks and --methods without a suite"
@@ -279,9 +278,8 @@ def bench(
     else:
         tasks, methods = tasks or (config.task,), methods or (config.method,)
         studies = (table.Study("", tasks, methods, method_settings={}),)
-    cells = share_beginnings(
-        cells_of(studies, range(config.seed, config.seed + seeds), out, config)
-    )
+    numbers = range(config.seed, config.seed + seeds)
+    cells = share_beginnings(cells_of(studies, numbers, out, config))
     check_shields(cells)
     if dry_run:
         say("measuring the speed of this machine ...")
@@ -300,15 +298,13 @@ def bench(
                     cell.folder.clear()
         write_grid(out, cells)
         todo = [cell for cell in cells if not cell.folder.done_file.exists()]
-        with GridDisplay(console(), cells, parallel) as display:
+        with GridDisplay(cells, parallel) as display:
             if engine == "ray":
                 from advice.runs.ray_engine import run_ray
 
                 outcome = run_ray(todo, display.update, address, attempts, shared_storage)
             else:
-                outcome = run_local(
-                    todo, display.update, processes, attempts, stall_minutes, display.said
-                )
+                outcome = run_local(todo, display.update, processes, attempts, stall_minutes, say)
     if outcome.stopped:
         without = "" if only_missing else ", but without --no-only-missing,"
         say(f"stopped; the same command again{without} continues")
@@ -341,7 +337,7 @@ def demo(
         f"Plain DDPG and ADVICE learn {task} from the same starts (seed {seed}), at the same time. "
         "Until its shield is armed, ADVICE is DDPG."
     )
-    if run_demo(cells, out, console(), say):
+    if run_demo(cells, out):
         return 0
     say("stopped; the same command again continues")
     return INTERRUPTED
@@ -369,27 +365,39 @@ def methods() -> int:
     return 0
 
 
-def example(name: str = "", out: Path = Path("."), overwrite: bool = False) -> int:
-    """List the examples that come with the package, or copy one.
+def example(names: tuple[str, ...], out: Path = Path("."), overwrite: bool = False) -> int:
+    """List the examples that come with the package, or copy some.
 
     Args:
-        name: The example to copy; without it they are listed.
-        out: Folder to copy it to.
-        overwrite: Replace a file of that name.
+        names: The examples to copy; without a name they are listed.
+        out: Folder to copy them to.
+        overwrite: Replace files of these names.
     """
-    from advice.examples import about, copy_example, find_examples
-
-    if name:
-        say(f"copied to {copy_example(name, out, overwrite)}")
-        return 0
-    rows = [(each, about(path)) for each, path in find_examples().items()]
-    print_table(("example", "what it is"), rows)
-    say("copy one: advice example NAME")
+    inside = Path(__file__).parent / "_examples"  # in the source tree they are beside src
+    folder = inside if inside.is_dir() else Path(__file__).parents[2] / "examples"
+    files = {path.stem: path for path in sorted(folder.iterdir()) if path.is_file()}
+    for name in names:
+        path = files.get(Path(name).stem)
+        if path is None:
+            known = ", ".join(files)
+            raise AdviceError(f"no example {name!r}{suggest(name, files)}; there are {known}")
+        if (out / path.name).exists() and not overwrite:
+            raise AdviceError(f"{out / path.name} exists already; --overwrite replaces it")
+        out.mkdir(parents=True, exist_ok=True)
+        say(f"copied to {shutil.copyfile(path, out / path.name)}")
+    if not names:
+        texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+        for name, text in texts.items():
+            if files[name].suffix == ".ipynb":
+                texts[name] = "".join(json.loads(text)["cells"][0]["source"])
+        rows = [(name, text.splitlines()[0].strip('"# ')) for name, text in texts.items()]
+        print_table(("example", "what it is"), rows)
+        say("copy one: advice example NAME")
     return 0
 
 
-def check_positive(**counts: int) -> None:
-    """Raise SettingError unless every count is at least 1."""
-    for name, count in counts.items():
-        if count < 1:
-            raise SettingError(f"{name}: expected 1 or more, found {count}")
+def check_positive(**numbers: float) -> None:
+    """Raise SettingError unless every number is more than 0."""
+    for name, number in numbers.items():
+        if not number > 0:
+            raise SettingError(f"{name}: expected more than 0, found {number}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from advice.types import SettingError, Terminal
 
@@ -19,47 +20,59 @@ Preset = Literal["default", "paper"]
 Labels = Literal["hindsight", "paper"]
 Arm = Literal["early", "fixed"]
 LearnFrom = Literal["both", "executed", "proposed"]
-_CHOICES = {
-    "KRule": KRule,
-    "ThresholdRule": ThresholdRule,
-    "Fallback": Fallback,
-    "Far | None": Far,
-    "ContrastiveForm": ContrastiveForm,
-    "Terminal | None": Terminal,
-    "Labels": Labels,
-    "Arm": Arm,
-    "LearnFrom": LearnFrom,
-}
-_STEP = (0, 1e3)  # a learning rate
+_type_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 _NAME = re.compile(r"\w[\w ./:+=,()-]*")
 
 
-def check_numbers(config: Any, **limits: tuple[float, float]) -> None:
-    """Raise SettingError for an invalid value; the message says what was expected and found.
+LIMITS: dict[str, tuple[Any, Any]] = {
+    **dict.fromkeys(("gamma", "tau", "threshold", "plateau_factor"), (0, 1)),
+    **dict.fromkeys(("refit_episodes", "hold", "warmup_steps"), (0, math.inf)),
+    **dict.fromkeys(("margin", "initial_temperature"), (1e-12, 1e12)),
+    **dict.fromkeys(("learning_rate", "actor_learning_rate", "critic_learning_rate"), (0, 1e3)),
+    "temperature_learning_rate": (0, 1e3),
+    "noise_dt": (1e-12, 1e3),
+    "updates_per_step": (0, 1000),
+    "replay_capacity": ("batch_size", math.inf),
+    "dropout": (0, 0.99),
+    "held_out": (0, 0.9),
+    "k": (1, "k_max"),
+    "k_max": (1, 1000),
+    "candidates_per_dimension": (2, 1000),
+    "candidate_budget": (1, 2**16),
+    "seed": (0, 2**32 - 1),
+}
+"""The least and the greatest value of a setting, or the names of the settings that hold them.
+Without an entry, an integer is at least 1 and a float at least 0."""
 
-    ``limits`` are inclusive. Without one, an integer is at least 1 and a float at least 0.
-    """
-    for spec in dataclasses.fields(config):
-        name, value, default = spec.name, getattr(config, spec.name), spec.default
-        choices = get_args(_CHOICES.get(str(spec.type)))
-        if choices and value not in (*choices, default):
-            raise SettingError(f"{name}: expected one of {', '.join(choices)}, found {value!r}")
-        optional = spec.type == "int | None" and value is not None
-        if not (optional or isinstance(default, int | float)):
-            continue
-        kind = int if optional else type(default)
-        whole = issubclass(kind, int)
-        if (kind is bool) != isinstance(value, bool) or not isinstance(
-            value, int if whole else (int, float)
-        ):
-            raise SettingError(f"{name}: expected {kind.__name__}, found {value!r}")
-        low, high = limits.get(name, (1 if whole and not isinstance(value, bool) else 0, math.inf))
-        if not low <= value <= high or value == math.inf:
-            raise SettingError(f"{name}: expected {low} to {high}, found {value!r}")
+
+class Checked:
+    """Settings that raise SettingError for an invalid value, saying what was expected and found."""
+
+    def __post_init__(self) -> None:
+        for name, hint in _type_hints(type(self)).items():
+            value, alternatives = getattr(self, name), get_args(hint)
+            if type(None) in alternatives:
+                if value is None:
+                    continue
+                hint = alternatives[0]
+            if get_origin(hint) is Literal and value not in get_args(hint):
+                choices = ", ".join(get_args(hint))
+                raise SettingError(f"{name}: expected one of {choices}, found {value!r}")
+            if not isinstance(hint, type):
+                continue
+            accepted = (int, float) if hint is float else hint
+            if not isinstance(value, accepted) or isinstance(value, bool) != (hint is bool):
+                raise SettingError(f"{name}: expected {hint.__name__}, found {value!r}")
+            if hint not in (int, float):
+                continue
+            limits = LIMITS.get(name, (1 if hint is int else 0, math.inf))
+            low, high = (getattr(self, x) if isinstance(x, str) else x for x in limits)
+            if not low <= value <= high or value == math.inf:
+                raise SettingError(f"{name}: expected {low} to {high}, found {value!r}")
 
 
 @dataclass(frozen=True)
-class AutoencoderConfig:
+class AutoencoderConfig(Checked):
     """The shield's autoencoder and its fit."""
 
     latent_size: int = 2
@@ -144,22 +157,6 @@ class ShieldConfig(AutoencoderConfig):
     unsafe_per_episode: int = 10
     """At most this many unsafe features from one episode, so that no episode dominates."""
 
-    def __post_init__(self) -> None:
-        check_numbers(
-            self,
-            k=(1, self.k_max),
-            k_max=(1, 1000),
-            candidates_per_dimension=(2, 1000),
-            candidate_budget=(1, 2**16),
-            refit_episodes=(0, math.inf),
-            hold=(0, math.inf),
-            plateau_factor=(0, 1),
-            dropout=(0, 0.99),
-            held_out=(0, 0.9),
-            learning_rate=(1e-12, 1e3),
-            margin=(1e-12, 1e12),
-        )
-
 
 PRESETS = {
     "default": ShieldConfig(),
@@ -181,7 +178,7 @@ PRESETS = {
 
 
 @dataclass(frozen=True)
-class MultiplierConfig:
+class MultiplierConfig(Checked):
     """A Lagrangian multiplier, moved once per episode by rate * (cost - limit)."""
 
     initial: float = 0.1
@@ -193,12 +190,9 @@ class MultiplierConfig:
     maximum: float = 10.0
     """It never exceeds this."""
 
-    def __post_init__(self) -> None:
-        check_numbers(self)
-
 
 @dataclass(frozen=True)
-class CSCConfig:
+class CSCConfig(Checked):
     """The conservative safety critic and its shield (csc)."""
 
     threshold: float = 0.2
@@ -228,12 +222,9 @@ class CSCConfig:
     multiplier: MultiplierConfig = MultiplierConfig(initial=1.0, learning_rate=0.04)
     """The price of danger; an episode costs 1 if it failed, else 0."""
 
-    def __post_init__(self) -> None:
-        check_numbers(self, threshold=(0, 1), gamma=(0, 1), tau=(0, 1), learning_rate=_STEP)
-
 
 @dataclass(frozen=True)
-class TD3Config:
+class TD3Config(Checked):
     """What TD3 adds (td3). Standard deviations are of actions that span -1 to 1."""
 
     exploration_noise: float = 0.1
@@ -245,12 +236,9 @@ class TD3Config:
     policy_delay: int = 2
     """Critic updates per update of actor and targets."""
 
-    def __post_init__(self) -> None:
-        check_numbers(self)
-
 
 @dataclass(frozen=True)
-class SACConfig:
+class SACConfig(Checked):
     """What SAC adds (sac)."""
 
     initial_temperature: float = 0.2
@@ -258,12 +246,9 @@ class SACConfig:
     temperature_learning_rate: float = 1e-3
     """Adam's step for the temperature's logarithm."""
 
-    def __post_init__(self) -> None:
-        check_numbers(self, initial_temperature=(1e-12, 1e12), temperature_learning_rate=_STEP)
-
 
 @dataclass(frozen=True)
-class AgentConfig:
+class AgentConfig(Checked):
     """The learner that every method shares."""
 
     hidden_size: int = 256
@@ -302,22 +287,9 @@ class AgentConfig:
     td3: TD3Config = TD3Config()
     sac: SACConfig = SACConfig()
 
-    def __post_init__(self) -> None:
-        check_numbers(
-            self,
-            actor_learning_rate=_STEP,
-            critic_learning_rate=_STEP,
-            gamma=(0, 1),
-            tau=(0, 1),
-            replay_capacity=(max(1, self.batch_size), math.inf),
-            updates_per_step=(0, 1000),
-            warmup_steps=(0, math.inf),
-            noise_dt=(1e-12, 1e3),
-        )
-
 
 @dataclass(frozen=True)
-class TabularConfig:
+class TabularConfig(Checked):
     """The tabular shield; candidates, cap per episode and penalty are the ADVICE shield's."""
 
     within: bool = False
@@ -325,7 +297,7 @@ class TabularConfig:
 
 
 @dataclass(frozen=True)
-class EnvConfig:
+class EnvConfig(Checked):
     """What may be set about a task."""
 
     max_episode_steps: int | None = None
@@ -339,7 +311,7 @@ class EnvConfig:
     their names are in the documentation's page about the tasks."""
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        super().__post_init__()
         if not isinstance(self.options, dict):
             raise SettingError(f"options: expected names and numbers, found {self.options!r}")
         for name, value in self.options.items():
@@ -348,7 +320,7 @@ class EnvConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """One training run."""
 
     task: str = "randomised-goal"
@@ -371,19 +343,12 @@ class TrainConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
 
     def __post_init__(self) -> None:
-        check_numbers(self, seed=(0, 2**32 - 1))
-        for name in ("task", "method", "study"):
-            if (value := getattr(self, name)) or name != "study":
-                check_name(name, value)
-        if not isinstance(self.shield_from, str | None):
-            raise SettingError(f"shield_from: expected a path, found {self.shield_from!r}")
-
-
-def check_name(what: str, value: Any) -> None:
-    """Raise SettingError unless a name can be printed, drawn and be a part of a path."""
-    if not isinstance(value, str) or len(value) > 100 or not _NAME.fullmatch(value):
-        found = f"{value!r:.120}"
-        raise SettingError(
-            f"{what}: expected a name of at most 100 letters, digits and . _ - / : + = , ( ) that "
-            f"begins with a letter or digit, found {found}"
-        )
+        for name in ("task", "method", "study"):  # parts of a path, printed and drawn
+            value = getattr(self, name)
+            named = isinstance(value, str) and len(value) <= 100 and _NAME.fullmatch(value)
+            if not named and (name, value) != ("study", ""):
+                raise SettingError(
+                    f"{name}: expected a name of at most 100 letters, digits and . _ - / : + = , "
+                    f"( ) that begins with a letter or digit, found {value!r:.120}"
+                )
+        super().__post_init__()

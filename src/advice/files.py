@@ -1,8 +1,7 @@
 """Arrays and a JSON document in one checked file: safetensors layout, SHA-256, atomic writes.
 
-The layout is the public safetensors one (8-byte header length, JSON header, raw bytes), so other
-tools can open the files; reading and writing need NumPy alone. Our own metadata sits in the
-header's ``__metadata__``: the kind of file, its version, a JSON document, and a digest over
+The layout is the public safetensors one (8-byte header length, JSON header, raw bytes). The
+header's ``__metadata__`` holds the kind of file, its version, a JSON document, and a digest over
 everything else. A file is read only after its size, header and digest have been checked.
 """
 
@@ -24,16 +23,9 @@ import numpy as np
 
 from advice.types import Array, BrokenFileError
 
-_TO_NAME: dict[np.dtype[Any], str] = {
-    np.dtype(np.float64): "F64",
-    np.dtype(np.float32): "F32",
-    np.dtype(np.int64): "I64",
-    np.dtype(np.int32): "I32",
-    np.dtype(np.uint8): "U8",
-    np.dtype(np.int8): "I8",
-    np.dtype(np.bool_): "BOOL",
-}
-_TO_DTYPE = {name: dtype.newbyteorder("<") for dtype, name in _TO_NAME.items()}
+_CODES = {"F64": "f8", "F32": "f4", "I64": "i8", "I32": "i4", "U8": "u1", "I8": "i1", "BOOL": "?"}
+_TO_DTYPE = {name: np.dtype(f"<{code}") for name, code in _CODES.items()}
+_TO_NAME = {dtype.newbyteorder("="): name for name, dtype in _TO_DTYPE.items()}
 _MAX_HEADER = 16 * 2**20
 _DIGEST_PLACE = "0" * 64
 
@@ -46,7 +38,6 @@ def write_arrays(
     version: int,
 ) -> None:
     """Write ``arrays`` and the JSON ``document`` atomically."""
-    path = Path(path)
     entries: dict[str, Any] = {}
     blobs: list[bytes] = []
     offset = 0
@@ -54,37 +45,28 @@ def write_arrays(
         array = np.asarray(arrays[name])
         if array.dtype not in _TO_NAME:
             raise TypeError(f"{name}: cannot store dtype {array.dtype}")
-        blob = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
-        entries[name] = {
-            "dtype": _TO_NAME[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [offset, offset + len(blob)],
-        }
-        offset += len(blob)
-        blobs.append(blob)
+        blobs.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+        place = [offset, offset + len(blobs[-1])]
+        shape = list(array.shape)
+        entries[name] = {"dtype": _TO_NAME[array.dtype], "shape": shape, "data_offsets": place}
+        offset = place[1]
     text = json.dumps(document, sort_keys=True)
-    header = _header(entries, text, kind, version, _DIGEST_PLACE)
-    digest = hashlib.sha256(header)
+    digest = hashlib.sha256(_header(entries, text, kind, version, _DIGEST_PLACE))
     for blob in blobs:
         digest.update(blob)
     header = _header(entries, text, kind, version, digest.hexdigest())
-    write_atomically(path, [len(header).to_bytes(8, "little"), header, *blobs])
+    write_atomically(Path(path), [len(header).to_bytes(8, "little"), header, *blobs])
 
 
 def read_arrays(
     path: Path | str, kind: str, versions: int | tuple[int, ...]
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Read what :func:`write_arrays` wrote, or raise :class:`BrokenFileError` saying why not.
-
-    Checks the header's length against the file's size, the header against the bytes that follow,
-    and the digest over both, before it creates any array.
-    """
-    path = Path(path)
-    if not path.is_file():
+    """Read what :func:`write_arrays` wrote, or raise :class:`BrokenFileError` saying why not."""
+    if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such file")
+    known = (versions,) if isinstance(versions, int) else versions
     try:
-        with path.open("rb") as stream:
-            known = (versions,) if isinstance(versions, int) else versions
+        with open(path, "rb") as stream:
             return _read(stream, os.fstat(stream.fileno()).st_size, kind, known)
     except BrokenFileError as error:
         raise BrokenFileError(f"{path}: {error}") from None
@@ -103,8 +85,7 @@ def write_atomically(path: Path, parts: list[bytes]) -> None:
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX)
-            for part in parts:
-                stream.write(part)
+            stream.writelines(parts)
             stream.flush()
             os.fsync(stream.fileno())
             os.chmod(stream.name, 0o644)
@@ -112,7 +93,11 @@ def write_atomically(path: Path, parts: list[bytes]) -> None:
         except BaseException:
             Path(stream.name).unlink(missing_ok=True)
             raise
-    _sync_folder(path.parent)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
@@ -126,15 +111,7 @@ def remove_leftovers(folder: Path, name: str = "*") -> None:
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a JSON document atomically, readable by people too."""
-    write_atomically(path, [(json.dumps(document, indent=2, sort_keys=False) + "\n").encode()])
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_atomically(path, [(json.dumps(document, indent=2) + "\n").encode()])
 
 
 def _header(entries: dict[str, Any], text: str, kind: str, version: int, digest: str) -> bytes:
@@ -147,7 +124,8 @@ def _read(
     stream: BinaryIO, size: int, kind: str, versions: tuple[int, ...]
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     length = int.from_bytes(stream.read(8), "little")
-    if size < 8 or length > min(_MAX_HEADER, size - 8):
+    size -= 8 + length
+    if size < 0 or length > _MAX_HEADER:
         raise BrokenFileError(
             f"expected an advice {kind}, found a file whose header claims {length} bytes"
         )
@@ -166,28 +144,25 @@ def _read(
         known = " or ".join(map(str, versions))
         raise BrokenFileError(f"expected version {known} of the format, found {version}")
     try:
-        layout = _layout(header, size - 8 - length)
-    except (ValueError, KeyError, TypeError) as error:
-        raise BrokenFileError(f"the header is inconsistent: {str(error)[:200]}") from None
-    body = stream.read(size - 8 - length)
-    found = hashlib.sha256(unsigned)
-    found.update(body)
-    signed = _header(header, text, kind, version, found.hexdigest())
-    if digest != found.hexdigest() or signed != raw:
-        raise BrokenFileError("the SHA-256 does not match: the file was cut short or edited")
-    try:
+        layout = _layout(header, size)
+        body = stream.read(size)
+        found = hashlib.sha256(unsigned)
+        found.update(body)
+        signed = _header(header, text, kind, version, found.hexdigest())
+        if digest != found.hexdigest() or signed != raw:
+            raise BrokenFileError("the SHA-256 does not match: the file was cut short or edited")
         document = json.loads(text)
         arrays = {name: _array(body, *place) for name, place in layout.items()}
-    except (ValueError, TypeError, RecursionError) as error:
+    except BrokenFileError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BrokenFileError(f"the contents are inconsistent: {str(error)[:200]}") from None
     if not isinstance(document, dict):
         raise BrokenFileError(f"expected a JSON object, found {type(document).__name__}")
     return arrays, document
 
 
-def _layout(
-    entries: dict[str, Any], size: int
-) -> dict[str, tuple[np.dtype[Any], tuple[int, ...], int]]:
+def _layout(entries: dict[str, Any], size: int) -> dict[str, tuple[Any, tuple[int, ...], int]]:
     """Type, shape and first byte of each array; together they must fill ``size`` bytes exactly, one
     after the other, so a small file cannot ask for much memory."""
     layout = {}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from advice.types import printable
 
 
+@functools.cache
 def console() -> Any:
+    """The one console, so that lines appear above a live view."""
     from rich.console import Console
 
     plain = Console(highlight=False)
@@ -34,15 +37,13 @@ def summary(folder: Any) -> str:
     """One line about a run, from its records."""
     records = folder.read_episodes() if folder.episodes_file.exists() else []
     config = folder.read_config()
-    counts = {
-        "violations": sum(record.violation for record in records),
-        "successes": sum(record.success for record in records),
-        "interventions": sum(record.interventions for record in records),
-        "steps": sum(record.steps for record in records),
+    total = {
+        name: sum(getattr(record, name) for record in records)
+        for name in ("violation", "success", "interventions", "steps", "seconds")
     }
     return (
         f"{config.method} on {config.task}, seed {config.seed}: "
-        f"{len(records)}/{config.episodes} episodes, "
-        + ", ".join(f"{count} {name}" for name, count in counts.items())
-        + f" in {sum(record.seconds for record in records):.0f} s -> {folder.path}"
+        f"{len(records)}/{config.episodes} episodes, {total['violation']} violations, "
+        f"{total['success']} successes, {total['interventions']} interventions, "
+        f"{total['steps']} steps in {total['seconds']:.0f} s -> {folder.path}"
     )

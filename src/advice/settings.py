@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import asdict as to_dict
 from typing import Any, TypeVar, get_type_hints
 
 from advice.types import SettingError
 
+__all__ = ["flat", "from_dict", "to_dict"]
+
 Config = TypeVar("Config")
 
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """A config as plain JSON-ready values."""
-    return dataclasses.asdict(config)
-
-
-def flat(config: Any) -> dict[str, Any]:
-    """Every setting of a config by its dotted name."""
-
-    def walk(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in values.items():
-            inner = isinstance(value, dict)
-            found |= walk(f"{prefix}{name}.", value) if inner else {prefix + name: value}
-        return found
-
-    return walk("", to_dict(config))
-
-
 RETIRED_SETTINGS = {
-    "AgentConfig": frozenset({"noise_shared"}),
-    "ShieldConfig": frozenset({"observation_power", "keep_learning"}),
+    "AgentConfig": {"noise_shared"},
+    "ShieldConfig": {"observation_power", "keep_learning"},
 }
 """Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
 EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
@@ -46,13 +30,22 @@ EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
 """What settings that saved files of earlier versions lack were in those versions."""
 
 
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Every setting of a config by its dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in (config if isinstance(config, dict) else to_dict(config)).items():
+        inner = isinstance(value, dict)
+        found |= flat(value, f"{prefix}{name}.") if inner else {prefix + name: value}
+    return found
+
+
 def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
-    """The config that :func:`to_dict` described. Ignores retired settings.
+    """The config that ``to_dict`` described. Ignores retired settings.
 
     Raises SettingError for any other unknown key.
     """
     hints = get_type_hints(kind)
-    retired = RETIRED_SETTINGS.get(kind.__name__, frozenset())
+    retired = RETIRED_SETTINGS.get(kind.__name__, ())
     kept = {name: value for name, value in values.items() if name not in retired}
     parts = EARLIER_SETTINGS.get(kind.__name__, {}) | kept
     if unknown := sorted(set(parts) - set(hints)):

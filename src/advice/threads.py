@@ -4,17 +4,12 @@ The libraries read these settings when they are loaded, so a command or script t
 restarts itself with the environment set. A user who set a variable keeps the value.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping
 
 ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "NPROC": "1",
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), "1"),
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
 }
 
