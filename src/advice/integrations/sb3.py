@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter, itemgetter
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -35,16 +37,15 @@ def shield(
     DDPG, TD3, SAC and DQN: the critic rates the candidates, the replay buffer holds the executed
     actions, the replaced ones with what really happened (see ``config.learn_from``; not in a buffer
     whose rows depend on each other) and, with ``config.intervention_penalty``, the replaced ones
-    with their penalty. PPO and A2C: the safe
-    action nearest to the proposal is executed; where the shield intervened the rollout holds the
-    executed action with its own log-probability, or the proposal if ``on_policy_learns`` says so.
+    with their penalty. PPO and A2C: the safe action nearest to the proposal is executed; where the
+    shield intervened the rollout holds the executed action with its own log-probability, or the
+    proposal if ``on_policy_learns`` says so.
 
     ``model.learn``, callbacks, ``model.save`` and ``load`` work as before; ``model.shield`` is the
-    shield, to be saved by itself. The environment that was given is left as it is: only ``learn``
-    is guarded. When ``max_violations`` is spent ``learn`` returns as if a callback had stopped it,
+    shield, to be saved by itself. Only ``learn`` is guarded, the environment that was given stays
+    as it is. When ``max_violations`` is spent ``learn`` returns as if a callback had stopped it,
     and another call raises :class:`advice.types.BudgetSpentError`. The shield is also saved to
-    ``save_path`` whenever ``learn`` returns. The other settings are those of
-    :class:`advice.ShieldedEnv`.
+    ``save_path`` whenever ``learn`` returns. The options are those of :class:`advice.ShieldedEnv`.
     """
     if on_policy_learns not in get_args(LearnFrom):
         raise SettingError(
@@ -59,12 +60,16 @@ def shield(
         raise AdviceError("model: it has no environment yet, call model.set_env(env) first")
     normalised = model.get_vec_normalize_env()
     given = SessionOptions(shield, config, _critic_of(model), **options)
+    try:  # the first environment with its wrappers, as it describes itself
+        described = str(model.env.env_method("__str__", indices=0)[0])
+    except (AttributeError, NotImplementedError):
+        described = ""
     session = ShieldSession(
         (model.env if normalised is None else normalised.venv).observation_space,
         model.action_space,
         given,
         model.n_envs,
-        rules=SignalRules.of(_describe(model.env), given.terminal),
+        rules=SignalRules.of(described, given.terminal),
     )
     off_policy = isinstance(model, OffPolicyAlgorithm)
     if session.penalty > 0 and off_policy and not _takes_extra_rows(model):
@@ -87,10 +92,8 @@ class ShieldedModel(BaseAlgorithm):
     session: ShieldSession
     on_policy_learns: LearnFrom
 
-    @property
-    def shield(self) -> Any:
-        """The shield that guards this model's environments."""
-        return self.session.shield
+    shield = property(attrgetter("session.shield"))
+    """The shield that guards this model's environments."""
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         """Change the environment; the shield comes along and sees it from a reset on."""
@@ -126,7 +129,9 @@ class ShieldedModel(BaseAlgorithm):
         executed, learn_from = buffer_action.copy(), self.session.learn_from
         replaced = np.array([info["shield"]["intervened"] for info in infos])
         for i in np.flatnonzero(replaced):
-            executed[i] = _to_buffer(self, infos[i]["shield"]["executed"])
+            action = infos[i]["shield"]["executed"]
+            box = isinstance(self.action_space, Box)  # the buffer holds boxes scaled to [-1, 1]
+            executed[i] = self.policy.scale_action(action) if box else action
         before = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
         stored = buffer_action if learn_from == "proposed" else executed
         super()._store_transition(replay_buffer, stored, new_obs, reward, dones, infos)
@@ -153,7 +158,7 @@ class GuardedVecEnv(VecEnvWrapper):
             self._session.start_episode(env_index)
         obs = self.venv.reset()
         seen = obs if self._normalised is None else self._normalised.get_original_obs()
-        self._obs = _rows(seen, self.num_envs)
+        self._obs = [_each(itemgetter(i), seen) for i in range(self.num_envs)]
         return obs
 
     def step_async(self, actions: Array) -> None:
@@ -163,28 +168,22 @@ class GuardedVecEnv(VecEnvWrapper):
         self.venv.step_async(np.stack([verdict.action for verdict in verdicts]))
 
     def step_wait(self) -> Any:
-        raw, (obs, rewards, dones, infos) = self._step_both()
-        self._record(*raw)
-        for info, said in zip(infos, self._said, strict=True):
-            info["shield"] = said
-        return obs, rewards, dones, infos
-
-    def _step_both(self) -> tuple[Any, Any]:
-        """The step before VecNormalize and after it; without one, the same."""
-        if self._normalised is None:
-            said = self.venv.step_wait()
-            return said, said
-        # An episode's last observation is nowhere else: VecNormalize only gives it clipped.
-        listener = _Listener(self._normalised.venv)
-        self._normalised.venv = listener
+        listener = None
+        if self._normalised is not None:
+            # An episode's last observation is nowhere else: VecNormalize only gives it clipped.
+            listener = self._normalised.venv = _Listener(self._normalised.venv)
         try:
-            said = self.venv.step_wait()
+            step = self.venv.step_wait()
         finally:
-            self._normalised.venv = listener.venv
-        return listener.raw, said
+            if listener is not None:
+                self._normalised.venv = listener.venv
+        self._record(*(step if listener is None else listener.raw))
+        for info, said in zip(step[3], self._said, strict=True):
+            info["shield"] = said
+        return step
 
     def _record(self, obs: Any, rewards: Any, dones: Any, infos: Any) -> None:
-        self._obs = _rows(obs, self.num_envs)
+        self._obs = [_each(itemgetter(i), obs) for i in range(self.num_envs)]
         for i, info in enumerate(infos):
             cut = bool(info.get("TimeLimit.truncated", False))
             self._session.record(
@@ -224,9 +223,8 @@ class _ShieldCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         session = self.model.session
-        self.logger.record("shield/interventions", session.interventions)
-        self.logger.record("shield/violations", session.violations)
-        self.logger.record("shield/fallbacks", session.fallbacks)
+        for name in ("interventions", "violations", "fallbacks"):
+            self.logger.record(f"shield/{name}", getattr(session, name))
         self.logger.record("shield/armed", int(session.shield.armed))
         self.logger.record("shield/k", session.shield.k)
         for i, info in enumerate(self.locals["infos"]):
@@ -237,11 +235,8 @@ class _ShieldCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         """On-policy: executed actions take the proposals' places, with their log-probability."""
-        if (
-            not isinstance(self.model, OnPolicyAlgorithm)
-            or self.model.on_policy_learns == "proposed"
-            or not self._replaced
-        ):
+        on_policy = isinstance(self.model, OnPolicyAlgorithm)
+        if not (on_policy and self._replaced) or self.model.on_policy_learns == "proposed":
             return
         buffer, policy = self.model.rollout_buffer, self.model.policy
         steps, indices, executed = zip(*self._replaced, strict=True)
@@ -249,10 +244,7 @@ class _ShieldCallback(BaseCallback):
         if isinstance(self.model.action_space, Box) and policy.squash_output:
             executed = tuple(policy.scale_action(action) for action in executed)
         actions = np.stack(executed).reshape(len(steps), -1)
-        if isinstance(buffer.observations, dict):
-            obs: Any = {key: values[where] for key, values in buffer.observations.items()}
-        else:
-            obs = buffer.observations[where]
+        obs = _each(itemgetter(where), buffer.observations)
         tensor = torch.as_tensor(actions, device=self.model.device)
         if isinstance(self.model.action_space, Discrete):
             tensor = tensor.long().flatten()
@@ -267,41 +259,28 @@ class _ShieldCallback(BaseCallback):
 
 def _critic_of(model: Any) -> RateActions | None:
     """How the model's critic rates actions in a (not normalised) observation, if it can."""
+    if not isinstance(model, DQN | TD3 | SAC):
+        return None
 
-    def prepared(obs: Any, count: int) -> Any:
+    def rate(obs: Any, actions: Array) -> Array:
         normalised = model.get_vec_normalize_env()
         obs = obs if normalised is None else normalised.normalize_obs(obs)
-        if isinstance(obs, dict):
-            obs = {key: np.repeat(x[None], count, axis=0) for key, x in obs.items()}
-        else:
-            obs = np.repeat(obs[None], count, axis=0)
-        return model.policy.obs_to_tensor(obs)[0]
-
-    def rate_with_q_net(obs: Any, actions: Array) -> Array:
+        count = 1 if isinstance(model, DQN) else len(actions)
+        rows = _each(lambda x: np.repeat(x[None], count, axis=0), obs)
         with torch.no_grad():
-            values = model.q_net(prepared(obs, 1))[0].cpu().numpy()
-        return np.asarray(values[actions])
-
-    def rate_with_critic(obs: Any, actions: Array) -> Array:
-        scaled = torch.as_tensor(
-            model.policy.scale_action(actions), dtype=torch.float32, device=model.device
-        )
-        with torch.no_grad():
-            seen = prepared(obs, len(actions))
+            seen = model.policy.obs_to_tensor(rows)[0]
+            if isinstance(model, DQN):
+                return np.asarray(model.q_net(seen)[0].cpu().numpy()[actions])
+            scaled = torch.as_tensor(
+                model.policy.scale_action(actions), dtype=torch.float32, device=model.device
+            )
             if isinstance(model, SAC):  # the lowest of its critics, as SAC itself uses
                 values = torch.cat(model.critic(seen, scaled), dim=1).min(dim=1).values
             else:
                 values = model.critic.q1_forward(seen, scaled)[:, 0]
         return np.asarray(values.cpu().numpy())
 
-    if isinstance(model, DQN):
-        return rate_with_q_net
-    return rate_with_critic if isinstance(model, TD3 | SAC) else None
-
-
-def _to_buffer(model: Any, action: Any) -> Any:
-    """An action as the replay buffer holds it: boxes scaled to [-1, 1]."""
-    return model.policy.scale_action(action) if isinstance(model.action_space, Box) else action
+    return rate
 
 
 def _takes_extra_rows(model: OffPolicyAlgorithm) -> bool:
@@ -327,34 +306,22 @@ def _add_rows(
     actions = buffer.actions[last].copy().reshape(proposed.shape)
     actions[replaced] = proposed[replaced]
     stays = replaced & (penalties is not None)
-    dones = np.where(stays, 0.0, buffer.dones[last])
-    rewards = buffer.rewards[last]
+    rewards, dones = buffer.rewards[last], buffer.dones[last]
     if penalties is not None:
-        rewards = np.where(stays, -penalties, rewards)
+        rewards, dones = np.where(stays, -penalties, rewards), np.where(stays, 0.0, dones)
 
-    def after(stored: Array, was: Array) -> Array:
+    def after(was: Array, stored: Array) -> Array:
         rows = stored[last].copy().reshape(was.shape)
         rows[stays] = was[stays]
         return rows
 
-    if isinstance(before, dict):
-        led_to: Any = {key: after(buffer.next_observations[key], x) for key, x in before.items()}
-    else:
-        led_to = after(buffer.next_observations, before)
+    led_to = _each(after, before, buffer.next_observations)
     notes = [{} if each else info for each, info in zip(stays, infos, strict=True)]
     buffer.add(before, led_to, actions, rewards, dones, notes)
 
 
-def _describe(venv: VecEnv) -> str:
-    """The first environment with its wrappers, as it describes itself; empty if it cannot."""
-    try:
-        return str(venv.env_method("__str__", indices=0)[0])
-    except (AttributeError, NotImplementedError):
-        return ""
-
-
-def _rows(obs: Any, count: int) -> list[Any]:
-    """The observations of a VecEnv one by one."""
+def _each(function: Callable[..., Any], obs: Any, *others: Any) -> Any:
+    """Apply ``function`` to an observation, or to each part of a dictionary of them."""
     if isinstance(obs, dict):
-        return [{key: values[i] for key, values in obs.items()} for i in range(count)]
-    return list(obs)
+        return {key: function(x, *(other[key] for other in others)) for key, x in obs.items()}
+    return function(obs, *others)

@@ -19,24 +19,24 @@ from advice.shields.session import SessionOptions, ShieldSession
 class ShieldedVectorEnv(HasSession, VectorWrapper):
     """:class:`advice.ShieldedEnv` for SyncVectorEnv and AsyncVectorEnv: all share one shield.
 
-    ``options`` are the fields of :class:`advice.shields.session.SessionOptions`. It works with
-    every autoreset mode: the step that only resets an environment (next-step mode) is neither
-    guarded nor recorded, and no step is labelled with the observation of the next episode
-    (same-step mode). ``infos["shield"]`` holds arrays with one row per environment, about the
-    actions of this step; ``infos["_shield"]`` is False where the step was a reset. When the
-    violation budget is spent the next step or reset raises
-    :class:`advice.types.BudgetSpentError`.
+    It works with every autoreset mode: the step that only resets an environment (next-step mode) is
+    neither guarded nor recorded, and no step is labelled with the observation of the next episode
+    (same-step mode). ``infos["shield"]`` holds arrays with one row per environment;
+    ``infos["_shield"]`` is False where the step was a reset. When the violation budget is spent
+    the next step or reset raises :class:`advice.types.BudgetSpentError`.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], **options: Any) -> None:
         super().__init__(env)
         given = SessionOptions(**options)
+        call = getattr(env.unwrapped, "call", None)  # not every vector has one
+        described = describe(env) + (call("__str__")[0] if call else "")
         self.session = ShieldSession(
             env.single_observation_space,
             env.single_action_space,
             given,
             env.num_envs,
-            rules=SignalRules.of(_describe(env), given.terminal),
+            rules=SignalRules.of(described, given.terminal),
         )
         mode = env.metadata.get("autoreset_mode", "NextStep")
         self._mode = str(getattr(mode, "value", mode))
@@ -92,17 +92,6 @@ class ShieldedVectorEnv(HasSession, VectorWrapper):
         if unreadable:
             raise unreadable[0]
         return obs, rewards, terminated, truncated, {**infos, **extra}
-
-    def close(self, **kwargs: Any) -> None:
-        """Save the shield if ``save_path`` was given, and close the environments."""
-        self.session.save()
-        super().close(**kwargs)
-
-
-def _describe(env: VectorEnv[Any, Any, Any]) -> str:
-    """The vector and its wrappers, with its first environment as that describes itself."""
-    call = getattr(env.unwrapped, "call", None)  # not every vector has one
-    return describe(env) + (call("__str__")[0] if call else "")
 
 
 def row_of(infos: Mapping[str, Any], env_index: int) -> dict[str, Any]:

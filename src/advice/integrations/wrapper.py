@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,43 +19,30 @@ class HasSession:
 
     session: ShieldSession
 
-    @property
-    def shield(self) -> Any:
-        """The shield: ``armed``, ``k``, ``audit()``, ``explain(...)`` and the rest."""
-        return self.session.shield
-
-    @property
-    def rate_actions(self) -> RateActions | None:
-        """The agent's critic, if it has one."""
-        return self.session.rate_actions
-
-    @rate_actions.setter
-    def rate_actions(self, rate: RateActions | None) -> None:
+    def _set_rate_actions(self, rate: RateActions | None) -> None:
         self.session.rate_actions = rate
 
-    @property
-    def violations(self) -> int:
-        """Episodes with a violation so far."""
-        return self.session.violations
-
-    @property
-    def interventions(self) -> int:
-        """Steps on which another action than the proposed one was executed."""
-        return self.session.interventions
-
-    @property
-    def fallbacks(self) -> int:
-        """Steps on which the ``fallback`` that was given decided."""
-        return self.session.fallbacks
-
-    @property
-    def budget_spent(self) -> bool:
-        """True once the violation budget is spent."""
-        return self.session.budget_spent
+    shield = property(attrgetter("session.shield"))
+    """The shield: ``armed``, ``k``, ``audit()``, ``explain(...)`` and the rest."""
+    rate_actions = property(attrgetter("session.rate_actions"), _set_rate_actions)
+    """The agent's critic, if it has one; may be set."""
+    violations = property(attrgetter("session.violations"))
+    """Episodes with a violation so far."""
+    interventions = property(attrgetter("session.interventions"))
+    """Steps on which another action than the proposed one was executed."""
+    fallbacks = property(attrgetter("session.fallbacks"))
+    """Steps on which the ``fallback`` that was given decided."""
+    budget_spent = property(attrgetter("session.budget_spent"))
+    """True once the violation budget is spent."""
 
     def save(self, path: Path | str) -> None:
         """Write the shield to a file that ``shield=path`` and ``Shield.load`` read."""
         self.shield.save(path)
+
+    def close(self, **kwargs: Any) -> None:
+        """Save the shield if ``save_path`` was given, and close what is wrapped."""
+        self.session.save()
+        super().close(**kwargs)  # type: ignore[misc]
 
 
 class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
@@ -63,17 +51,16 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
     At first it only records. When held-out episodes say that the shield tells actions apart, or at
     the latest after ``config.construction_episodes`` episodes, it is armed (at the end of an
     episode) and guards from there on; later it is fitted anew on all that was seen. While no unsafe
-    step has been seen it warns once, stays unarmed and tries again after each episode. Each step's
-    ``info["shield"]`` says what was proposed and executed, whether the shield intervened, how many
-    neighbours were safe, whether no safe action was found, whether the fallback decided, what
-    overruled the votes, if anything did, the penalty that is due
-    (``config.intervention_penalty`` if it intervened, else 0) and whether the shield is armed. The
-    step that spends the violation budget truncates the episode, and the next step or reset raises
+    step has been seen it warns once, stays unarmed and tries again after each episode.
+
+    Each step's ``info["shield"]`` holds proposed, executed, intervened, safe_neighbours,
+    no_safe_action, fallback (it decided), reason (what overruled the votes), penalty
+    (``config.intervention_penalty`` if it intervened, else 0) and armed. The step that spends the
+    violation budget truncates the episode; the next one raises
     :class:`advice.types.BudgetSpentError`.
 
     ``env`` has Box or Discrete actions; its step may return six values, the third being the cost.
-    ``shield``, ``config`` and the other options are the fields of
-    :class:`advice.shields.session.SessionOptions`, where each is explained.
+    The options are the fields of :class:`advice.shields.session.SessionOptions`.
     """
 
     def __init__(
@@ -130,11 +117,6 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
         truncated = truncated or (self.session.close_if_spent() and not terminated)
         self._running = not (terminated or truncated)
         return self._obs, reward, terminated, truncated, {**info, "shield": said}
-
-    def close(self) -> None:
-        """Save the shield if ``save_path`` was given, and close the environment."""
-        self.session.save()
-        super().close()
 
 
 class CostInInfo(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
