@@ -15,7 +15,7 @@ from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig
 from advice.settings import from_dict, to_dict
 from advice.types import AdviceError, printable, suggest
 
-COMMANDS: dict[str, Callable[..., int]] = {
+COMMANDS: dict[str, Callable[..., int | None]] = {
     "demo": commands.demo,
     "train": commands.train,
     "bench": commands.bench,
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(commands.INTERRUPTED)
 
 
-def parse(name: str, words: Sequence[str]) -> Callable[[], int]:
+def parse(name: str, words: Sequence[str]) -> Callable[[], int | None]:
     """The call that the words after ``advice name`` ask for; prints help or an error and exits.
 
     A command that takes a ``config`` is parsed twice: the first pass reads `--preset`, so that the
@@ -117,7 +117,7 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int]:
             "early", inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=Early()
         )
 
-    def bind(**options: Any) -> Callable[[], int]:
+    def bind(**options: Any) -> Callable[[], int | None]:
         if options.pop("early", None):
             options["config"] = from_dict(TrainConfig, to_dict(options["config"]))
         return functools.partial(command, **options)
@@ -127,7 +127,7 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int]:
     bind.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters.values()]
     )
-    bound: Callable[[], int] = cli(bind, args=words)
+    bound: Callable[[], int | None] = cli(bind, args=words)
     return bound
 
 

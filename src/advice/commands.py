@@ -58,7 +58,7 @@ def evaluate(
     video: Path | None = None,
     trust_task: bool = False,
     certify: bool = False,
-) -> int:
+) -> None:
     """Run greedy episodes with a trained agent and its shield, and bound the violation probability.
 
     Args:
@@ -87,10 +87,9 @@ def evaluate(
         say(played.certify_shield(folder, results, shield))
     if video:
         say(f"video: {video}")
-    return 0
 
 
-def inspect(path: Path) -> int:
+def inspect(path: Path) -> None:
     """Describe a run or a shield file, with the shield's audit and card.
 
     Args:
@@ -105,11 +104,10 @@ def inspect(path: Path) -> int:
         path = folder.shield_file
         if not path.exists():
             say("no fitted shield in this run (yet)")
-            return 0
+            return
     shield = Shield.load(path)
     audit = shield.audit() if shield.compacted is None else "compact, see the card"
     say(f"{shield}\n{audit}\n\n{shield.card()}")
-    return 0
 
 
 def report(
@@ -117,7 +115,7 @@ def report(
     out: Path = Path("report"),
     any_version: bool = False,
     trust_task: bool = False,
-) -> int:
+) -> None:
     """Write one page of curves, tables and claims about runs, and each figure as a file.
 
     Args:
@@ -136,7 +134,6 @@ def report(
             say(f"{task.task}: {line}")
     for line in (*(claim.sentence for claim in made.claims), f"report: {made.page}"):
         say(line)
-    return 0
 
 
 def replay(
@@ -150,7 +147,7 @@ def replay(
     counterfactual: bool = False,
     horizon: int = 10,
     trust_task: bool = False,
-) -> int:
+) -> None:
     """Simulate one recorded episode again, exactly, and write a page to view it step by step.
 
     Without a choice it is the last episode in which the armed shield intervened, or else the worst.
@@ -190,7 +187,6 @@ def replay(
     if video:
         say(f"video: {video}")
     say(f"replay: {made.page}")
-    return 0
 
 
 def check_env(env: str, episodes: int = 20, terminal: Terminal | None = None) -> int:
@@ -343,16 +339,15 @@ def demo(
     return INTERRUPTED
 
 
-def tasks() -> int:
+def tasks() -> None:
     """List the tasks."""
     from advice.envs.tasks import TASKS
 
     rows = [(name, t.id, str(t.max_episode_steps), t.description) for name, t in TASKS.items()]
     print_table(("task", "Gymnasium id", "steps", "what it is"), rows)
-    return 0
 
 
-def methods() -> int:
+def methods() -> None:
     """List the methods, and the agents and shields to compose others from."""
     from advice.runs.methods import AGENTS, METHODS, SHIELDS
 
@@ -362,10 +357,9 @@ def methods() -> int:
         f"Compose your own as agent+shield, for example --method {next(iter(AGENTS))}+advice.\n"
         f"agents: {', '.join(AGENTS)}\nshields: {', '.join(SHIELDS)}"
     )
-    return 0
 
 
-def example(names: tuple[str, ...], out: Path = Path("."), overwrite: bool = False) -> int:
+def example(names: tuple[str, ...], out: Path = Path("."), overwrite: bool = False) -> None:
     """List the examples that come with the package, or copy some.
 
     Args:
@@ -393,7 +387,6 @@ def example(names: tuple[str, ...], out: Path = Path("."), overwrite: bool = Fal
         rows = [(name, text.splitlines()[0].strip('"# ')) for name, text in texts.items()]
         print_table(("example", "what it is"), rows)
         say("copy one: advice example NAME")
-    return 0
 
 
 def check_positive(**numbers: float) -> None:

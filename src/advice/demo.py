@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,6 @@ from advice.config import AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.display import GridDisplay
 from advice.printing import print_table, say
 from advice.reports.page import write_report
-from advice.reports.plots import canvas
-from advice.reports.style import METHOD_LOOKS
 from advice.runs.engines import run_local
 from advice.runs.evaluate import write_video
 from advice.runs.grid import Cell, Status, status_of, write_grid
@@ -29,14 +28,14 @@ FILMED = 5
 _EVERY = 2  # steps per frame
 _LAST = 18  # frames of a caption's last picture
 _GROUND = (250, 250, 247)
-_EVENTS = {
-    "": ("", (32, 38, 46)),
-    "replaced": (": action replaced", (213, 94, 0)),
-    "goal": (": goal", (28, 124, 80)),
-    "crash": (": crash", (192, 40, 50)),
-    "time is up": (": time is up", (110, 116, 124)),
+_COLOURS = {
+    "": (32, 38, 46),
+    "action replaced": (213, 94, 0),
+    "goal": (28, 124, 80),
+    "crash": (192, 40, 50),
+    "time is up": (110, 116, 124),
 }
-"""Words and colour of a caption."""
+"""The colour of a caption, by what happens."""
 
 Records = Sequence[EpisodeRecord]
 
@@ -92,8 +91,6 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
     if armed == len(runs[1]):
         say("The shield was not armed in this run, so there is nothing to compare.")
     say("One seed of one short training: it shows how ADVICE works, not how well in general.")
-    draw([run[armed:] for run in runs], out / "demo.png")
-    say(f"figure  {out / 'demo.png'}")
     if filmed := range(armed + 1, min(armed + FILMED, len(runs[1])) + 1):
         try:
             write_video(out / "demo.mp4", side_by_side(folders, filmed))
@@ -104,9 +101,12 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
         except Exception as error:  # the environment cannot render, or ffmpeg is not there
             say(f"no video: {error}")
     report = write_report([out / "runs"], out / "report", trust_task=True)
+    figures = sorted(report.page.parent.glob("figures/*-overview-*.png"))  # -after, -full
+    shutil.copyfile(figures[0], out / "demo.png")
     took = trained - began, time.monotonic() - trained
     run = folders[1].path
     say(
+        f"figure  {out / 'demo.png'}\n"
         f"report  {report.page}\n"
         f"training took {took[0]:.0f} s, the rest {took[1]:.0f} s\n"
         "To go on:\n"
@@ -147,23 +147,6 @@ def counts(part: Records) -> tuple[str, ...]:
     )
 
 
-def draw(runs: Sequence[Records], path: Path) -> None:
-    """Plot violations and goals of both methods, counted from arming on."""
-    with canvas(1, 2, (10, 3.8)) as (figure, axes):
-        for axis, what, title in zip(
-            axes, ("violation", "success"), ("violations", "goals reached"), strict=True
-        ):
-            for name, part in zip(NAMES, runs, strict=True):
-                curve = np.cumsum([0, *(getattr(record, what) for record in part)])
-                colour, dash, width = METHOD_LOOKS[name.lower()]
-                label = f"{name} {curve[-1]}"
-                axis.plot(curve, color=colour, ls=dash, lw=width, label=label)
-            axis.set(title=f"{title} since the shield was armed", xlabel="episodes since then")
-            axis.set_ylim(bottom=0)
-            axis.legend(loc="upper left")
-        figure.savefig(path, dpi=130, facecolor="white")
-
-
 def side_by_side(folders: Sequence[RunFolder], episodes: Sequence[int]) -> list[Array]:
     """Frames of the same episodes of two runs beside each other, with captions."""
     frames: list[Array] = []
@@ -186,15 +169,15 @@ def _captioned(folder: RunFolder, name: str, episode: int) -> list[Array]:
     frames = []
     for number, picture in enumerate(pictures):
         steps = slice(max(0, (number - 1) * _EVERY), number * _EVERY)
-        event = "replaced" if replay.intervened[steps].any() else ""
+        event = "action replaced" if replay.intervened[steps].any() else ""
         if number == len(pictures) - 1:
             event = "goal" if replay.successes.any() else "time is up"
             event = "crash" if replay.violations.any() else event
-        words, colour = _EVENTS[event]
         image = Image.new("RGB", (width + 16, height + strip), _GROUND)
         image.paste(Image.fromarray(picture), (8, strip))
         pen = ImageDraw.Draw(image)
-        pen.rectangle((8, 0, width + 7, strip), colour)
-        pen.text((18, strip // 2), f"{name}, episode {episode}{words}", "white", font, "lm")
+        pen.rectangle((8, 0, width + 7, strip), _COLOURS[event])
+        caption = f"{name}, episode {episode}" + (f": {event}" if event else "")
+        pen.text((18, strip // 2), caption, "white", font, "lm")
         frames.append(np.asarray(image))
     return frames
