@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn, get_type_hints
 
-from advice import commands
+from advice import __version__, commands
 from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig
 from advice.settings import from_dict, to_dict
+from advice.threads import restart_with_one_thread
 from advice.types import AdviceError, printable, suggest
 
 COMMANDS: dict[str, Callable[..., int | None]] = {
@@ -65,8 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(usage())
         sys.exit(0)
     if name == "--version":
-        from advice import __version__
-
         print(f"advice {__version__}")
         sys.exit(0)
     if name not in COMMANDS:
@@ -74,8 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         call = parse(name, words)
         if arguments is None:
-            from advice.threads import restart_with_one_thread
-
             restart_with_one_thread()
         sys.exit(call())
     except AdviceError as error:
