@@ -109,7 +109,7 @@ def test_a_shield_that_never_intervenes_changes_nothing() -> None:
             env.observation_space, env.action_space, AgentConfig(warmup_steps=0, hidden_size=16), 5
         )
         trace: list[Any] = []
-        for episode in range(40):
+        for episode in range(15):
             obs, _ = env.reset(seed=5 if episode == 0 else None)
             agent.start_episode()
             ended = False

@@ -11,10 +11,10 @@ import numpy as np
 import advice
 
 QUICK = dataclasses.replace(
-    advice.PRESETS["paper"], construction_episodes=30, hidden_size=32, max_epochs=30
+    advice.PRESETS["paper"], construction_episodes=30, hidden_size=32, max_epochs=10
 )
 LOOK_AHEAD = advice.ShieldConfig(
-    construction_episodes=30, hidden_size=32, fit_steps=200, arm="fixed"
+    construction_episodes=30, hidden_size=32, fit_steps=60, arm="fixed"
 )
 
 
