@@ -302,7 +302,6 @@ def test_k_history_explains_every_move_of_k(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("advice",), seeds=[1], episodes=400, construction=50)
     run = load([tmp_path]).tasks[0].methods["advice"][0]
     history = k_history(run)
-    assert history is not None
     assert history.episode[0] == 51
     before = np.concatenate(([4], history.k_after[:-1]))[:-1]
     after = history.k_after[:-1]

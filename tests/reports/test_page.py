@@ -122,7 +122,6 @@ def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
         assert [float(row["mean"]) for row in mine] == np.asarray(line.get_ydata()).tolist()
         assert [float(row["episode"]) for row in mine] == np.asarray(line.get_xdata()).tolist()
     history = k_history(methods["advice"][0])
-    assert history is not None
     drawing = Exhibit("k", "k", "k", "k", *draw_k_history(history, "k"))
     rows = drawn_and_written(drawing, tmp_path / "figures")
     upper, lower, recent = (
@@ -179,7 +178,6 @@ def drawn_and_written(drawing: Exhibit, folder: Path) -> list[dict[str, str]]:
 def test_the_same_runs_give_the_same_figure(tmp_path: Path) -> None:
     (run,) = write_grid(tmp_path / "runs", methods=("advice",), seeds=[0])
     history = k_history(read_run(run))
-    assert history is not None
     drawings = [Exhibit("k", "k", "k", "k", *draw_k_history(history, "k")) for _ in range(2)]
     first, second = (save(d, tmp_path / str(i)) for i, d in enumerate(drawings))
     assert first == second

@@ -12,15 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advice.reports import statistics as stats
 from advice.reports.load import Run, TaskRuns, complete, totals
-from advice.reports.statistics import (
-    Interval,
-    estimate,
-    paired_difference,
-    rank_test,
-    ratio,
-    saving,
-)
+from advice.reports.statistics import Interval, estimate
 from advice.reports.style import method_label
 from advice.reports.tables import Exhibit, Row, shown
 from advice.runs.studies import FOUR_TASKS, PAPER_TASKS
@@ -73,7 +67,7 @@ def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
         verdict = "as few as" if mine.mean() == 0 else "more than"
         said = f"{task}: ADVICE had {verdict} the best other method, which had none ({found})."
         return Claim(said + left_out)
-    saved = saving(estimate(mine), estimate(theirs))
+    saved = stats.saving(estimate(mine), estimate(theirs))
     percent, low, high = (100.0 * x for x in saved)
     fewer = "less" if what == "cost" else "fewer"
     if percent < 0:
@@ -89,7 +83,7 @@ def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
         sentence += "; the interval includes zero, so no difference can be claimed"
     if few < GOOD_SEEDS:
         sentence += "; preliminary: fewer seeds than the paper's five"
-    by_rank = np.isnan(low) and percent > 0 and rank_test(mine, theirs) < 0.05
+    by_rank = np.isnan(low) and percent > 0 and stats.rank_test(mine, theirs) < 0.05
     return Claim(f"{sentence}.{left_out}", bool(saved.low > 0 or by_rank), saved)
 
 
@@ -117,6 +111,7 @@ class Answer(NamedTuple):
 
 
 NOTHING = Answer("no complete runs")
+_EARLY = "armed early: fewer than DDPG, every violation counted (not in the paper)"
 
 
 def _ratio(
@@ -126,7 +121,7 @@ def _ratio(
     if not ours or not theirs:
         return NOTHING
     mine, other = (estimate([*counts.values()]) for counts in (ours, theirs))
-    found = ratio([mine], [other])
+    found = stats.ratio([mine], [other])
     here = f"{shown(found)} times {name}'s ({shown(mine.value)} against {shown(other.value)})"
     inside = least <= found.value <= most
     # an upper claim is about less than 1, a lower one about not losing anything
@@ -145,7 +140,7 @@ def _best(ours: BySeed, others: Mapping[str, BySeed], most: float) -> Answer:
 
 def _less(ours: BySeed, theirs: BySeed, unit: str) -> Answer:
     """The paired difference ours - theirs, claimed to be below zero."""
-    found = paired_difference(ours, theirs)
+    found = stats.paired_difference(ours, theirs)
     if found is None or np.isnan(found.low):
         return NOTHING if found is None else Answer(f"{shown(found)} {unit}", OPEN, 1)
     verdict = HOLDS if found.high < 0 else DIFFERS if found.low > 0 else OPEN
@@ -182,49 +177,39 @@ def _answers(task: TaskRuns) -> list[tuple[str, str, tuple[str, ...], Answer]]:
         found = (v for v in task.variants.get(key, []) if v.method == "advice")
         return totals(next((v.runs for v in found if label in ("", v.label)), []), column, skip)
 
-    overview, four, goal = "overview-after", FOUR_TASKS, ("randomised-goal",)
+    ours, ddpg, goals = of("advice"), of("ddpg"), of("advice", "success")
     others = [method for method in task.methods if method != "advice"]
-    violations, costs = ({m: of(m, column) for m in others} for column in ("violation", "cost"))
-    plain = [v for v in task.variants.get("transfer", []) if v.method != "advice"]
-    moved = {v.method: totals(v.runs, "violation", 0) for v in plain}
-    goals, ddpg = of("advice", "success"), of("ddpg")
+    half = _best(ours, {method: of(method) for method in others}, 0.5)
+    as_many = _ratio(goals, of("ddpg", "success"), np.inf, 1.0)
     in_time = _in_time(complete(task.methods.get("advice", [])), task.after)
     never = _never_acts(complete(task.methods.get("tabular", [])))
+    cost = _best(of("advice", "cost"), {method: of(method, "cost") for method in others}, 1.0)
+    plain = [v for v in task.variants.get("transfer", []) if v.method != "advice"]
+    without = {v.method: totals(v.runs, "violation", 0) for v in plain}
+    moved = _best(variant("transfer", skip=0), without, 0.5)
     more = _less(goals, variant("steps", column="success"), "goals with T = 1000")
     three, five = (variant("fixed-k", f"K = {k}") for k in (3, 5))
     larger = _less(five, three, "violations of K = 5 beside K = 3")
     early = variant("activation", "E = 250")
-    later = _less(of("advice"), early, "violations of E = 1000 beside E = 250")
-    armed = _ratio(variant("early", skip=0), of("ddpg", skip=0))
-    constrained, semi_random = ("constrained-randomised-goal",), ("semi-random-goal",)
-    transferred = _best(variant("transfer", skip=0), moved, 0.5)
+    later = _less(ours, early, "violations of E = 1000 beside E = 250")
     letter = _ratio(variant("preset"), ddpg, 0.5)
-    not_ours = "(not in the paper)"
+    armed = _ratio(variant("early", skip=0), of("ddpg", skip=0))
+    overview, four, goal = "overview-after", FOUR_TASKS, ("randomised-goal",)
     return [
-        (
-            "at most half the best other's violations",
-            overview,
-            four,
-            _best(of("advice"), violations, 0.5),
-        ),
-        (
-            "as many goals as DDPG",
-            overview,
-            four,
-            _ratio(goals, of("ddpg", "success"), np.inf, 1.0),
-        ),
-        (f"at most 100 timeouts {not_ours}", overview, four, in_time),
+        ("at most half the best other's violations", overview, four, half),
+        ("as many goals as DDPG", overview, four, as_many),
+        ("at most 100 timeouts (not in the paper)", overview, four, in_time),
         ("the tabular shield hardly ever acts", "rates-full", four, never),
         ("DDPG-Lag has fewer violations than DDPG", overview, four, _ratio(of("ddpg-lag"), ddpg)),
         ("RCPO has somewhat fewer", overview, four, _ratio(of("rcpo"), ddpg)),
         ("CSC has somewhat fewer", overview, four, _ratio(of("csc"), ddpg)),
-        ("the lowest cost", overview, constrained, _best(of("advice", "cost"), costs, 1.0)),
-        ("a transferred shield halves the violations", "transfer", semi_random, transferred),
+        ("the lowest cost", overview, ("constrained-randomised-goal",), cost),
+        ("a transferred shield halves the violations", "transfer", ("semi-random-goal",), moved),
         ("longer episodes give more goals", "steps", goal, more),
         ("a larger K gives fewer violations", "fixed-k", goal, larger),
         ("a later start gives fewer violations after it", "activation", goal, later),
         ("with the paper's settings: half of DDPG's violations", "preset", goal, letter),
-        (f"armed early: fewer than DDPG, every violation counted {not_ours}", "early", four, armed),
+        (_EARLY, "early", four, armed),
     ]
 
 

@@ -111,11 +111,9 @@ class KHistory(NamedTuple):
     """K after the episode."""
 
 
-def k_history(run: Run) -> KHistory | None:
-    """mu_r and the thresholds, from the violations and the run's windows; None if never armed."""
+def k_history(run: Run) -> KHistory:
+    """mu_r and the thresholds, from the violations and the windows of a run that was armed."""
     k, violations, shield = run.column("k"), run.column("violation"), run.config.shield
-    if not k.any():
-        return None
     part = slice(run.armed_after, None)
     windows, past = (shield.recent_window, shield.distant_window), violations.tolist()
     ends = range(part.start + 1, len(past) + 1)

@@ -181,12 +181,12 @@ def intervention_places(replay: Replay) -> list[Row]:
     obstacles = np.concatenate([replay.layout.get(kind, np.empty((0, 2))) for kind in kinds])
     rows: list[Row] = []
     for x, y, heading in replay.poses[:-1][replay.intervened].tolist():
-        row = {"episode": replay.record.episode, "x": x, "y": y}
-        right = ahead = np.nan
+        dx = dy = np.nan
         if len(obstacles):
             gaps = obstacles - (x, y)
             dx, dy = gaps[np.argmin(np.hypot(gaps[:, 0], gaps[:, 1]))].tolist()
-            ahead = dx * np.cos(heading) + dy * np.sin(heading)
-            right = dx * np.sin(heading) - dy * np.cos(heading)
-        rows.append(row | {"obstacle_right": float(right), "obstacle_ahead": float(ahead)})
+        right = float(dx * np.sin(heading) - dy * np.cos(heading))
+        ahead = float(dx * np.cos(heading) + dy * np.sin(heading))
+        place = {"x": x, "y": y, "obstacle_right": right, "obstacle_ahead": ahead}
+        rows.append({"episode": replay.record.episode, **place})
     return rows

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from advice.reports import curves, plots, summaries
@@ -76,15 +75,14 @@ def write_report(
 
 def render(template: str, values: dict[str, Any]) -> str:
     """A template of this package; every value is escaped unless it is markup already."""
-    folder = files("advice.reports") / "templates"
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("advice.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    source, css, js = (
-        (folder / name).read_text(encoding="utf-8") for name in (template, "shared.css", "theme.js")
-    )
-    shared = {"shared_css": Markup(css), "theme_js": Markup(js)}
-    return environment.from_string(source).render(**values, **shared)
+    return environment.get_template(template).render(values)
 
 
 def _write(part: Section, out: Path) -> dict[str, Markup]:
@@ -195,7 +193,6 @@ def _k_figures(task: TaskRuns) -> list[Exhibit]:
         return []
     run = (varied or armed)[0]
     history, shield = curves.k_history(run), run.config.shield
-    assert history
     which = (
         f"{run.name}, h_r = {shield.recent_window}, h_d = {shield.distant_window}, "
         f"rule {shield.k_rule}."

@@ -66,15 +66,12 @@ def write_replay(
     data = {
         "arrays": {name: _packed(array) for name, array in arrays.items()},
         "layout": {kind: places.tolist() for kind, places in replay.layout.items()},
-        "sizes": replay.sizes,
+        **{name: getattr(replay, name) for name in ("sizes", "lidars", "bins", "fps")},
         "colours": KIND_COLOURS | {"target": KIND_COLOURS["goal"]},
-        "lidars": list(replay.lidars),
-        "bins": replay.bins,
         "kMax": config.shield.k_max,
         "armed": replay.record.k > 0,
         "counterfactuals": [list(item) for item in found or []],
         "horizon": horizon if found is not None else 0,
-        "fps": replay.fps,
         "frames": frames,
     }
     values = {
