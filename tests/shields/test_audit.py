@@ -54,8 +54,8 @@ def test_a_small_audit_by_hand():
     assert (at.k, at.safe_judged_safe, at.safe_judged_unsafe) == (2, 2, 1)
     assert (at.unsafe_judged_safe, at.unsafe_judged_unsafe) == (1, 1)
     assert at.balanced_accuracy == pytest.approx((2 / 3 + 1 / 2) / 2)
-    assert [c.safe.total for c in found.calibration] == [2, 0, 0, 3]
-    assert found.calibration[3].safe.rate == pytest.approx(2 / 3)
+    assert [row.total for row in found.calibration] == [2, 0, 0, 3]
+    assert found.calibration[3].rate == pytest.approx(2 / 3)
     assert found.margins[0].gamma == pytest.approx(0.03)
     sigma = pooled_spread(test, safe[held])
     assert found.margins[0].bound == pytest.approx(math.exp(-(0.03**2) / (2 * sigma**2)))

@@ -11,7 +11,7 @@ from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, record_random
 
 from advice import Shield
 from advice.files import read_arrays, write_arrays
-from advice.shields.checks import FarCheck, FarData
+from advice.shields.checks import FarData
 from advice.shields.memory import Steps
 from advice.types import BrokenFileError
 
@@ -259,11 +259,11 @@ def test_few_episodes_beyond_the_threshold():
     assert 0.01 < share < 0.09
     assert len(data.prototypes) == 256
     # one feature at a time, and actions in a state, say the same
-    check, rows = FarCheck(data, 4), fresh.features[:50].astype(np.float64)
+    near, rows = data.balls(), fresh.features[:50].astype(np.float64)
     rows[::2] *= 2
-    wanted = data.distances(rows) > data.threshold[0]
-    assert [check(row) for row in rows] == wanted.tolist()
-    assert [check.of_actions(row, row[None, 4:])[0] for row in rows] == wanted.tolist()
+    wanted = data.distances(rows) <= data.threshold[0]
+    assert [near(row).any() for row in rows] == wanted.tolist()
+    assert [near.of_actions(x[:4], x[None, 4:]).any() for x in rows] == wanted.tolist()
     # too few episodes: nothing is far
     assert FarData.calibrated(steps(50), 0.2, seed=0).threshold[0] == math.inf
 

@@ -1,20 +1,5 @@
 """Statements about violations that hold, with where each comes from.
 
-======================  =====================================  ====================================
-what                    when it holds                          source
-======================  =====================================  ====================================
-clopper_pearson         frozen agent and shield, episodes      Clopper and Pearson, Biometrika 1934
-                        drawn independently, looked at once
-ConfidenceSequence      while the policy changes, at every     sub-Bernoulli mixture: Robbins 1970;
-                        look at once                           Howard et al., Ann. Statist. 2021
-DriftAlarm              at every look at once                  mixture of likelihood ratios over
-                                                               change points: Shiryaev 1963; Ville
-learn_then_test         held-out episodes, drawn               Angelopoulos et al. 2021, with the
-                        independently                          p-values of Bates et al. 2021
-conformal_threshold     episodes exchangeable with the         Vovk et al. 2005
-                        held-out ones
-======================  =====================================  ====================================
-
 None of them says anything about actions that were vetoed: these are never tested.
 """
 
@@ -40,10 +25,10 @@ def _checked(name: str, value: float) -> float:
 
 
 def clopper_pearson(violations: int, episodes: int, confidence: float = 0.95) -> float:
-    """Upper bound on the violation probability per episode, exact for any number of episodes.
+    """Upper bound on the violation probability per episode (Clopper and Pearson, Biometrika 1934).
 
-    The p at which at most ``violations`` of ``episodes`` have probability 1 - confidence.
-    0 of 300 gives 1.0 % at 95 %.
+    The p at which at most ``violations`` of ``episodes`` have probability 1 - confidence: 0 of 300
+    gives 1.0 % at 95 %. It holds for a frozen agent and shield, independent episodes and one look.
     """
     _checked("confidence", confidence)
     if not 0 <= violations <= episodes or episodes < 1:
@@ -53,9 +38,6 @@ def clopper_pearson(violations: int, episodes: int, confidence: float = 0.95) ->
     if violations == episodes:
         return 1.0
     return float(betaincinv(violations + 1, episodes - violations, confidence))
-
-
-# -- while the policy changes ------------------------------------------------------------------
 
 
 def running_bounds(
@@ -68,7 +50,8 @@ def running_bounds(
     exp(a S_t) / prod(1 + p_i (e^a - 1)) is a martingale. As log(1 + p (e^a - 1)) is concave in p,
     it is at least exp(a S_t) / (1 + m (e^a - 1))^t with m the average of the p_i. By Ville's
     inequality a mixture of these over a exceeds 2 / alpha, ever, with probability at most alpha / 2
-    for a > 0 (too many violations: the lower bound) and for a < 0 (the upper one).
+    for a > 0 (too many violations: the lower bound) and for a < 0 (the upper one). Sub-Bernoulli
+    mixture: Robbins 1970; Howard et al., Ann. Statist. 2021.
     """
     _checked("confidence", confidence)
     total, count = np.broadcast_arrays(np.asarray(totals, float), np.asarray(counts, float))
@@ -99,10 +82,9 @@ def excludes(
 class ConfidenceSequence:
     """Bounds on the average violation probability so far, valid at every look.
 
-    ``update`` takes 1 for an episode with a violation and 0 for one without (or any number between)
-    and returns (low, high): with probability ``confidence`` the average of the probabilities that
-    the episodes so far had, each given what came before it, is within the bounds after every
-    episode. The policy may change as it likes. See :func:`running_bounds`.
+    With probability ``confidence`` the average of the probabilities that the episodes so far had,
+    each given what came before it, is within the bounds after every episode. The policy may change
+    as it likes. See :func:`running_bounds`.
     """
 
     def __init__(self, confidence: float = 0.95) -> None:
@@ -110,7 +92,7 @@ class ConfidenceSequence:
         self.total, self.count = 0.0, 0
 
     def update(self, x: float) -> tuple[float, float]:
-        """Add one episode; the bounds on the average up to it."""
+        """Add an episode with (1) or without (0) a violation; the bounds on the average so far."""
         if not 0.0 <= x <= 1.0:
             raise ValueError(f"x: expected a number from 0 to 1, found {x!r}")
         self.total, self.count = self.total + float(x), self.count + 1
@@ -123,15 +105,12 @@ class ConfidenceSequence:
         return float(low), float(high)
 
 
-# -- after deployment --------------------------------------------------------------------------
-
-
 class DriftAlarm:
     """Tells that the violation probability has risen above a certified one.
 
     While every episode's probability is at most ``certified``, whatever else changes, the alarm is
-    given, ever, with probability at most ``false_alarms``. It is a mixture, over when the rate
-    rises and to what, of likelihood ratios: constant memory and time.
+    given, ever, with probability at most ``false_alarms``: a mixture, over when the rate rises and
+    to what, of likelihood ratios (Shiryaev 1963; Ville).
     """
 
     def __init__(self, certified: float, false_alarms: float = 0.05) -> None:
@@ -162,13 +141,9 @@ def drift_step(
     A rise begins in ``episode`` with prior probability 1 / (episode (episode + 1)).
     """
     raised = _ODDS * certified / (1 + (_ODDS - 1) * certified)
-    started = started + 1.0 / (episode * (episode + 1) * len(_ODDS))
     ratio = np.where(violation[..., None], raised / certified, (1 - raised) / (1 - certified))
-    started = started * ratio
+    started = (started + 1.0 / (episode * (episode + 1) * len(_ODDS))) * ratio
     return started, started.sum(-1) + 1.0 / (episode + 1)
-
-
-# -- choosing settings on held-out episodes ----------------------------------------------------
 
 
 class Tested(NamedTuple):
@@ -176,14 +151,13 @@ class Tested(NamedTuple):
 
     chosen: int | None
     """The loosest setting whose rate is shown to be small enough; None if not even the first."""
-    p_values: Floats
-    """(m,) of "the rate of this setting exceeds the limit"."""
     needed: int
     """Episodes from which on no loss at all would show that the rate is small enough."""
 
 
 def hoeffding_bentkus(mean: Numbers, count: int, limit: float) -> Floats:
-    """p-value of "the expected loss exceeds ``limit``" for ``count`` losses of [0, 1]."""
+    """p-value of "the expected loss exceeds ``limit``" for ``count`` losses of [0, 1] (Bates et al.
+    2021)."""
     mean = np.minimum(np.asarray(mean, float), limit)
     gap = xlogy(mean, mean / limit) + xlogy(1 - mean, (1 - mean) / (1 - limit))
     bentkus = math.e * bdtr(np.ceil(count * mean - 1e-9), count, limit)
@@ -194,24 +168,23 @@ def learn_then_test(losses: Numbers, limit: float, confidence: float = 0.9) -> T
     """The loosest of m settings whose expected loss is at most ``limit``, with ``confidence``.
 
     ``losses``: (n, m), the loss in [0, 1] of each setting on each of n held-out episodes, the
-    strictest setting first. The settings are tested in that order and the first failure ends the
-    tests, so the confidence need not be shared among them; their order must not come from these
-    episodes.
+    strictest setting first. The settings are tested in that order, which must not come from these
+    episodes, and the first failure ends the tests, so they need not share the confidence
+    (Angelopoulos et al. 2021). The episodes are drawn independently.
     """
     losses = np.asarray(losses, float)
     delta = 1.0 - _checked("confidence", confidence)
     limit, count = _checked("limit", limit), len(losses)
     needed = math.ceil(math.log(delta) / math.log1p(-limit) - 1e-9)
     if count == 0:
-        return Tested(None, np.ones(losses.shape[1:]), needed)
-    p_values = hoeffding_bentkus(losses.mean(axis=0), count, limit)
-    failed = np.flatnonzero(p_values > delta)
-    passed = int(failed[0]) if len(failed) else len(p_values)
-    return Tested(passed - 1 if passed else None, p_values, needed)
+        return Tested(None, needed)
+    failed = hoeffding_bentkus(losses.mean(axis=0), count, limit) > delta
+    passed = int(np.append(failed, True).argmax())  # settings before the first failure
+    return Tested(passed - 1 if passed else None, needed)
 
 
 def conformal_threshold(scores: Numbers, exceeded: float = 0.05) -> float:
-    """A number that a further score exceeds with probability at most ``exceeded``.
+    """What a further score exceeds with probability at most ``exceeded`` (Vovk et al. 2005).
 
     ``scores``: one per held-out episode, exchangeable with the further one. Infinite where there
     are fewer than 1 / exceeded - 1 of them.

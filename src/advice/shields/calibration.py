@@ -22,11 +22,11 @@ _SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 
 class Calibrated(NamedTuple):
-    """What was chosen, and what it promises.
+    """What was chosen, and what it promises for episodes like the held-out ones.
 
     With ``confidence`` the share of dangerous actions that pass, averaged over episodes with a
     violation, is at most ``false_safe``. Dangerous are the last ``horizon`` actions before a
-    violation. The promise is about episodes like the held-out ones.
+    violation.
     """
 
     k: int
@@ -54,21 +54,15 @@ class Calibrated(NamedTuple):
 
 
 def read_calibrated(values: list[Any], k_max: int) -> Calibrated:
-    """The result that a file holds; ValueError if it cannot be one."""
-    k, limit, false_safe, confidence, episodes, passed, refused, horizon = values
-    found = Calibrated(
-        int(k),
-        None if limit is None else float(limit),
-        float(false_safe),
-        float(confidence),
-        int(episodes),
-        float(passed),
-        float(refused),
-        int(horizon),
-    )
+    """The result that a file holds; ValueError or TypeError if it cannot be one."""
+    found = Calibrated(*values)
     shares = (found.false_safe, found.confidence, found.passed, found.refused)
-    finite = limit is None or math.isfinite(float(limit))
-    if not (1 <= found.k <= k_max and all(0 <= x <= 1 for x in shares) and finite):
+    if not (
+        found.k in range(1, k_max + 1)
+        and (found.risk_limit is None or math.isfinite(found.risk_limit))
+        and all(0 <= x <= 1 for x in shares)
+        and min(found.episodes, found.horizon) >= 1
+    ):
         raise ValueError(f"expected a calibration, found {found}")
     return found
 
@@ -89,59 +83,40 @@ def calibrate(
     First K_max with ever looser limits of the risk, then without a limit, then smaller K. Raises
     AdviceError if not even the strictest is shown to be good enough.
     """
-    config, points = shield.config, model.points
+    k_max, points = shield.config.k_max, model.points
     horizon = shield.summary.horizon if shield.summary else 1
-    fitted = np.unique(points.episodes[~points.held_out])
-    apart = np.setdiff1d(points.episodes[points.held_out], fitted)
+    apart = np.setdiff1d(points.episodes[points.held_out], points.episodes[~points.held_out])
     rows = np.isin(steps.episodes, apart)
     led = dangerous(steps, horizon)[rows]
-    voters = model.without_held_out(config)
+    voters = model.without_held_out(shield.config)
     latents = model.encoder.encode(steps.features[rows].astype(np.float64))
     votes = voters.votes(latents) if len(latents) else np.zeros(0, np.int64)
-    settings: list[tuple[int, float | None]] = []
+    settings = [(k, math.inf) for k in range(k_max, math.ceil(k_max / 2) - 1, -1)]
     risk = np.zeros(len(latents))
     if model.risk is not None:
         risk = latents @ model.risk
         safe = voters.neighbours.points[voters.safe] @ model.risk
-        settings = [(config.k_max, float(np.quantile(safe, x))) for x in _SHARES]
-    settings += [(k, None) for k in range(config.k_max, math.ceil(config.k_max / 2) - 1, -1)]
-    passes = np.array(
-        [
-            (votes >= required_votes(k, config.k_max, len(voters.neighbours)))
-            & (risk <= (np.inf if limit is None else limit))
-            for k, limit in settings
-        ]
-    ).T
+        settings = [(k_max, float(x)) for x in np.quantile(safe, _SHARES)] + settings
     episodes, which = np.unique(steps.episodes[rows][led], return_inverse=True)
-    counts = np.bincount(which, minlength=len(episodes))
-    losses = np.stack(
-        [
-            np.bincount(which, weights=column[led], minlength=len(episodes)) / np.maximum(counts, 1)
-            for column in passes.T
-        ],
-        axis=1,
-    )
-    tested = learn_then_test(losses, false_safe, confidence)
-    if tested.chosen is None:
-        why = (
-            f"{tested.needed} are needed"
-            if len(episodes) < tested.needed
-            else f"and {losses[:, 0].mean():.1%} of their dangerous actions pass the strictest one"
-        )
+    passes = [
+        (votes >= required_votes(k, k_max, len(voters.neighbours))) & (risk <= limit)
+        for k, limit in settings
+    ]
+    losses = np.zeros((len(episodes), len(settings)))  # shares of each episode's dangerous actions
+    for setting, passed in enumerate(passes):
+        np.add.at(losses[:, setting], which, passed[led])
+    losses /= np.bincount(which, minlength=len(episodes))[:, None]
+    chosen, needed = learn_then_test(losses, false_safe, confidence)
+    if chosen is None:
+        why = f"{needed} are needed"
+        if len(episodes) >= needed:
+            why = f"and {losses[:, 0].mean():.1%} of their dangerous actions pass the strictest one"
         raise AdviceError(
             f"no setting is shown to let at most {false_safe:.0%} of the dangerous actions pass, "
             f"with {confidence:.0%} confidence: {len(episodes)} episodes with a violation were "
             f"held out, {why}"
         )
-    k, limit = settings[tested.chosen]
-    refused = ~passes[~led, tested.chosen]
-    return Calibrated(
-        k,
-        limit,
-        false_safe,
-        confidence,
-        len(episodes),
-        float(losses[:, tested.chosen].mean()),
-        float(refused.mean()) if len(refused) else 0.0,
-        horizon,
-    )
+    k, limit = settings[chosen]
+    refused = float((~passes[chosen][~led]).mean()) if not led.all() else 0.0
+    found = len(episodes), float(losses[:, chosen].mean()), refused, horizon
+    return Calibrated(k, limit if limit < math.inf else None, false_safe, confidence, *found)

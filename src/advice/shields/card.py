@@ -12,39 +12,37 @@ import numpy as np
 from advice.files import write_atomically
 
 if TYPE_CHECKING:
-    from advice.shields.audit import Audit
     from advice.shields.shield import Shield
 
-Rows = list[tuple[str, str]]
-LIMITS = (
-    "Vetoed actions are never executed, so nothing shows whether they would have done harm.",
-    "A bound holds for the agent and the shield that were evaluated, and for episodes like those.",
-    "A violation in a state in which no candidate is safe is not prevented; see the share above.",
-    "The shield knows what was recorded. Where the task changes, watch the drift alarm.",
-)
+Rows = list[tuple[str, object]]
+_LABELLED = {
+    "hindsight": "every step by what followed it, or as the caller said",
+    "paper": "first steps and goals safe, violations unsafe (Eq. 2), or as the caller said",
+}
+_END = """
+## Intended use
+
+- Guards the actions of a learning or trained agent in the task above: it replaces proposals that \
+its neighbours in the recorded data call unsafe.
+- It is no substitute for limits of the machine itself, such as an emergency stop.
+
+## Known limits
+
+- Vetoed actions are never executed, so nothing shows whether they would have done harm.
+- A bound holds for the agent and the shield that were evaluated, and for episodes like those.
+- A violation in a state in which no candidate is safe is not prevented; see the share above.
+- The shield knows what was recorded. Where the task changes, watch the drift alarm.
+"""
 
 
 @dataclass(frozen=True)
 class Card:
-    """Sections of named values; prints as Markdown."""
+    """Prints as Markdown."""
 
-    title: str
-    sections: dict[str, Rows]
-    text: str = ""
-    """The whole card where it is known as text alone."""
+    text: str
 
     def __str__(self) -> str:
-        if self.text:
-            return self.text
-        lines = [f"# {self.title}"]
-        for name, rows in self.sections.items():
-            lines += ["", f"## {name}", ""]
-            if all(key == "" for key, _ in rows):
-                lines += [f"- {value}" for _, value in rows]
-            else:
-                lines += ["| | |", "| --- | --- |"]
-                lines += [f"| {key} | {value.replace('|', '/')} |" for key, value in rows]
-        return "\n".join(lines) + "\n"
+        return self.text
 
     def write(self, shield_file: Path) -> Path:
         """Write the card beside a shield's file, and say in it whose card it is."""
@@ -52,86 +50,60 @@ class Card:
         path = shield_file.with_name("card.md")
         if path.exists() and not path.read_bytes().startswith(mark.encode()):
             path = shield_file.with_name(f"{shield_file.stem}.card.md")
-        write_atomically(path, [(mark + str(self)).encode()])
+        write_atomically(path, [(mark + self.text).encode()])
         return path
 
 
 def make_card(shield: Shield) -> Card:
     """The card of a shield as it is now."""
-    title = f"Shield card: {shield.task or 'a task without a name'}"
     if shield.compacted is not None:
-        points = len(shield._fitted().neighbours)
-        note = (
-            f"\n## Compact\n\n- {points} points and {shield.compacted['weights']} weights; made "
-            "from the shield above, whose figures these are. It cannot be fitted or audited.\n"
+        return Card(
+            f"{shield.compacted['card'].rstrip()}\n\n## Compact\n\n"
+            f"- {len(shield._fitted().neighbours)} points and {shield.compacted['weights']} "
+            "weights; made from the shield above, whose figures these are. It cannot be fitted or "
+            "audited.\n"
         )
-        return Card(title, {}, shield.compacted["card"].rstrip() + "\n" + note)
-    sections = {"Shield": _about(shield), "Data": _data(shield)}
-    if shield.armed:
-        audit = shield.audit()
-        sections["Audit, on held-out episodes"] = _audit(audit)
-        sections["Bounds"] = _bounds(shield)
-        sections["Beside the votes"] = _overruled(shield)
-        if audit.warnings:
-            sections["Warnings"] = [("", warning) for warning in audit.warnings]
-    sections["Intended use"] = [
-        (
-            "",
-            "Guards the actions of a learning or trained agent in the task above: it replaces "
-            "proposals that its neighbours in the recorded data call unsafe.",
-        ),
-        ("", "It is no substitute for limits of the machine itself, such as an emergency stop."),
-    ]
-    sections["Known limits"] = [("", limit) for limit in LIMITS]
-    return Card(title, sections)
-
-
-def _about(shield: Shield) -> Rows:
     from advice import __version__
 
-    state = f"armed, K = {shield.k} of {shield.config.k_max}" if shield.armed else "not fitted"
-    return [
+    config, memory, own = shield.config, shield._memory, f"Python {platform.python_version()}"
+    about: Rows = [
         ("task", shield.task or "unknown"),
-        ("observations", str(shield.observation_space)),
-        ("actions", str(shield.action_space)),
-        ("state", state),
-        (
-            "versions",
-            f"advice {__version__}, NumPy {np.__version__}, Python {platform.python_version()}",
-        ),
+        ("observations", shield.observation_space),
+        ("actions", shield.action_space),
+        ("state", f"armed, K = {shield.k} of {config.k_max}" if shield.armed else "not fitted"),
+        ("versions", f"advice {__version__}, NumPy {np.__version__}, {own}"),
     ]
-
-
-def _data(shield: Shield) -> Rows:
-    memory, labels = shield._memory, shield.config.labels
-    how = {
-        "hindsight": "every step by what followed it, or as the caller said",
-        "paper": "first steps and goals safe, violations unsafe (Eq. 2), or as the caller said",
-    }
-    rows = [
-        ("episodes", f"{memory.episode}"),
-        ("steps", f"{memory.seen}"),
-        ("of them violations", f"{memory.violations}"),
-        ("labelled", how[labels]),
+    data: Rows = [
+        ("episodes", memory.episode),
+        ("steps", memory.seen),
+        ("of them violations", memory.violations),
+        ("labelled", _LABELLED[config.labels]),
     ]
-    if shield.armed:
-        points = shield._fitted().points
-        safe = int(points.safe.sum())
-        rows.append(("steps that vote", f"{safe} safe, {len(points.safe) - safe} unsafe"))
-    return rows
-
-
-def _audit(audit: Audit) -> Rows:
+    text = f"# Shield card: {shield.task or 'a task without a name'}\n{_table('Shield', about)}"
+    if not shield.armed:
+        return Card(text + _table("Data", data) + _END)
+    safe, audit = shield._fitted().points.safe, shield.audit()
+    data.append(("steps that vote", f"{safe.sum()} safe, {(~safe).sum()} unsafe"))
     now, evidence = audit.at_k[max(audit.k, 1) - 1], audit.evidence
-    return [
-        ("episodes held out", f"{audit.held_out_episodes}"),
+    audited: Rows = [
+        ("episodes held out", audit.held_out_episodes),
         ("balanced accuracy", _share(audit.balanced_accuracy)),
-        ("unsafe steps that pass (false safe)", f"{now.false_safe}".strip()),
-        ("safe steps that are refused (false unsafe)", f"{now.false_unsafe}".strip()),
+        ("unsafe steps that pass (false safe)", str(now.false_safe).strip()),
+        ("safe steps that are refused (false unsafe)", str(now.false_unsafe).strip()),
         ("states near danger in which the action decides", _share(evidence.action_matters)),
         ("states near danger in which no action is safe", _share(evidence.no_safe_action)),
-        ("held-out steps far from the fitted ones", f"{audit.far}".strip()),
+        ("held-out steps far from the fitted ones", str(audit.far).strip()),
     ]
+    text += _table("Data", data) + _table("Audit, on held-out episodes", audited)
+    text += _table("Bounds", _bounds(shield)) + _table("Beside the votes", _overruled(shield))
+    if audit.warnings:
+        text += "\n## Warnings\n\n" + "".join(f"- {warning}\n" for warning in audit.warnings)
+    return Card(text + _END)
+
+
+def _table(name: str, rows: Rows) -> str:
+    lines = [f"| {key} | {str(value).replace('|', '/')} |\n" for key, value in rows]
+    return f"\n## {name}\n\n| | |\n| --- | --- |\n{''.join(lines)}"
 
 
 def _share(value: float) -> str:
@@ -139,52 +111,34 @@ def _share(value: float) -> str:
 
 
 def _bounds(shield: Shield) -> Rows:
-    certificate, calibrated = shield.certificate, shield.calibrated
     measured = "not measured; `advice eval RUN --episodes 300 --certify` measures it"
-    if certificate is not None:
+    if (shown := shield.certificate) is not None:
         measured = (
-            f"at most {certificate.bound:.1%} with 95 % confidence (Clopper-Pearson; "
-            f"{certificate.violations} of {certificate.episodes} episodes, frozen agent and shield)"
+            f"at most {shown.bound:.1%} with 95 % confidence (Clopper-Pearson; "
+            f"{shown.violations} of {shown.episodes} episodes, frozen agent and shield)"
         )
-    promise = "not calibrated; `shield.calibrate()` does so"
+    promise = shield.calibrated or "not calibrated; `shield.calibrate()` does so"
     return [
         ("violation probability per episode", measured),
-        ("dangerous actions that pass", promise if calibrated is None else str(calibrated)),
+        ("dangerous actions that pass", promise),
     ]
 
 
 def _overruled(shield: Shield) -> Rows:
-    used, far, mode = shield.used, shield._far, shield.config.far
+    used, far, fallback, checked = shield.used, shield._far, shield.config.fallback, "not checked"
     own = f"a function of your own, used {used['fallback']} times"
-    rows = [
-        (
-            "where no action is safe",
-            own
-            if shield.fallback
-            else f"{shield.config.fallback}"
-            + (
-                f" (and a function of your own {used['fallback']} times)"
-                if used["fallback"]
-                else ""
-            ),
-        ),
-    ]
-    if mode is None or far is None:
-        rows.append(("far from all data", "not checked"))
-    else:
-        guarded = max(1, used["guarded"])
-        threshold = float(far.threshold[0])
-        how = (
-            f"distance above {threshold:.3g}, in at most 5 % of episodes like the "
-            f"{far.episodes[0]} held-out ones"
-            if np.isfinite(threshold)
-            else f"never: 19 held-out episodes are needed, found {far.episodes[0]}"
-        )
-        rate = f"{used['far']} of {used['guarded']} guarded proposals ({used['far'] / guarded:.1%})"
-        rows.append(("far from all data", f"{mode}; {how}; so far {rate}"))
-    rows += [("rule", str(rule)) for rule in shield.rules]
-    if len(shield.rules):
-        rows.append(
-            ("rules applied", f"forbidden {used['forbidden']}, allowed {used['allowed']} times")
-        )
+    if not shield.fallback:
+        own = f"{fallback} (and {own})" if used["fallback"] else fallback
+    if shield.config.far is not None and far is not None:
+        count, guarded = far.episodes[0], used["guarded"]
+        how = f"never: 19 held-out episodes are needed, found {count}"
+        if np.isfinite(far.threshold[0]):
+            how = f"distance above {far.threshold[0]:.3g}, in at most 5 % of episodes like the "
+            how += f"{count} held-out ones"
+        rate = f"{used['far']} of {guarded} guarded proposals ({used['far'] / max(1, guarded):.1%})"
+        checked = f"{shield.config.far}; {how}; so far {rate}"
+    rows: Rows = [("where no action is safe", own), ("far from all data", checked)]
+    if shield.rules:
+        times = f"forbidden {used['forbidden']}, allowed {used['allowed']} times"
+        rows += [*(("rule", rule) for rule in shield.rules), ("rules applied", times)]
     return rows

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from advice.config import Far
 from advice.shields.bounds import conformal_threshold
 from advice.shields.encoder import Floats
 from advice.shields.memory import Steps
-from advice.shields.rules import Matcher
+from advice.shields.model import FittedModel
+from advice.shields.rules import Rule, Rules
 from advice.types import Array
 
 NEVER, ALWAYS = -1, 1 << 30
@@ -26,6 +28,37 @@ FAR_EPISODES = 0.05
 _MOST_ROWS, _MOST_EPISODES = 8000, 500
 
 
+class Balls:
+    """Tells which of N balls around scaled ``centres`` hold a point, given as numbers not scaled.
+
+    By |x - c|^2 = x.x - 2 c.x + c.c; ``limits`` are squared radii.
+    """
+
+    def __init__(self, centres: Floats, offset: Floats, scale: Floats, limits: Any) -> None:
+        self._offset, self._weights = offset, scale**-2.0
+        self._pull = -2.0 * centres / scale
+        self._push = np.square(centres).sum(1) - self._pull @ offset - limits
+
+    def __call__(self, point: Floats) -> NDArray[np.bool_]:
+        """(N,) for one point."""
+        beyond = self._pull @ point
+        beyond += self._push
+        own = point - self._offset
+        own *= own
+        within: NDArray[np.bool_] = beyond <= -(own @ self._weights)
+        return within
+
+    def of_actions(self, state: Floats, actions: Floats) -> NDArray[np.bool_]:
+        """(C, N) for the points of one state, which may be empty, and each of (C, ...) actions."""
+        split = len(state)
+        beyond = actions @ self._pull[:, split:].T
+        beyond += self._push + self._pull[:, :split] @ state
+        own = np.square(actions - self._offset[split:]) @ self._weights[split:]
+        own += np.square(state - self._offset[:split]) @ self._weights[:split]
+        within: NDArray[np.bool_] = beyond <= -own[:, None]
+        return within
+
+
 class FarData(NamedTuple):
     """Stands for all recorded features: how far from all of them is another one?"""
 
@@ -34,8 +67,7 @@ class FarData(NamedTuple):
     prototypes: Floats
     """(P, d) scaled features, spread over all of them."""
     threshold: Floats
-    """(1,) the distance from which on a feature is far; infinite if too few episodes were held
-    out."""
+    """(1,) the distance from which on a feature is far; infinite with too few held-out episodes."""
     episodes: NDArray[np.int64]
     """(1,) held-out episodes that gave the threshold."""
 
@@ -50,17 +82,12 @@ class FarData(NamedTuple):
         episodes = np.unique(steps.episodes)
         count = min(round(share * len(episodes)), _MOST_EPISODES, len(episodes) - 1)
         held_out = rng.choice(episodes, max(count, 0), replace=False)
-        held = np.isin(steps.episodes, held_out)
-        raw = steps.features[~held].astype(np.float64)
+        raw = steps.features[~np.isin(steps.episodes, held_out)].astype(np.float64)
         offset, deviation = raw.mean(0), raw.std(0)
         scale = np.where(deviation > 1e-9, deviation, 1.0)
-        some = raw[:: -(-len(raw) // _MOST_ROWS)]
-        prototypes = _spread((some - offset) / scale, PROTOTYPES)
+        prototypes = _spread((raw[:: -(-len(raw) // _MOST_ROWS)] - offset) / scale)
         far = FarData(offset, scale, prototypes, np.full(1, np.inf), np.full(1, len(held_out)))
-        scores = [
-            far.distances(steps.features[steps.episodes == x].astype(np.float64)).max()
-            for x in held_out
-        ]
+        scores = [far.distances(steps.features[steps.episodes == x]).max() for x in held_out]
         return far._replace(threshold=np.array([conformal_threshold(scores, FAR_EPISODES)]))
 
     @staticmethod
@@ -68,127 +95,105 @@ class FarData(NamedTuple):
         """From the arrays ``far.*`` of a file; ValueError if they do not fit ``size`` numbers."""
         data = FarData(*(arrays[f"far.{name}"] for name in FarData._fields))
         count = len(data.prototypes)
-        shapes = [(size,), (size,), (count, size), (1,), (1,)]
         valid = (
-            [x.shape for x in data] == shapes
+            [x.shape for x in data] == [(size,), (size,), (count, size), (1,), (1,)]
             and [x.dtype for x in data] == [np.float64] * 4 + [np.int64]
             and 0 < count <= PROTOTYPES
             and all(bool(np.isfinite(x).all()) for x in data[:3])
-            and bool((data.scale > 0).all())
-            and bool((data.threshold >= 0).all())
-            and bool((data.episodes >= 0).all())
+            and bool((data.scale > 0).all() and data.threshold >= 0 and data.episodes >= 0)
         )
         if not valid:
             raise ValueError("the data of the far check do not fit the spaces")
         return data
 
-    def distances(self, features: Floats) -> Floats:
+    def distances(self, features: Array) -> Floats:
         """(N,) to the nearest prototype, of (N, d) features."""
-        return FarCheck(self, self.prototypes.shape[1]).distances(features)
+        scaled = (features.astype(np.float64) - self.offset) / self.scale
+        found: Floats = cKDTree(self.prototypes).query(scaled)[0]
+        return found
+
+    def balls(self) -> Balls:
+        """What lies in none of these is far."""
+        return Balls(self.prototypes, self.offset, self.scale, self.threshold**2)
 
 
-def _spread(rows: Floats, count: int) -> Floats:
-    """Up to ``count`` of the rows, each the farthest from those before it; the first one is the
-    nearest to the middle."""
+def _spread(rows: Floats) -> Floats:
+    """Up to :data:`PROTOTYPES` of the rows: the nearest to the middle, then each the farthest from
+    those before it."""
     chosen = [int(np.argmin(np.square(rows).sum(1)))]
     apart = np.square(rows - rows[chosen[0]]).sum(1)
-    while len(chosen) < count and apart.max() > 0:
+    while len(chosen) < PROTOTYPES and apart.max() > 0:
         chosen.append(int(np.argmax(apart)))
         np.minimum(apart, np.square(rows - rows[chosen[-1]]).sum(1), out=apart)
     return rows[chosen]
 
 
-class FarCheck:
-    """:class:`FarData` made ready for fast calls. The first ``split`` numbers are a state."""
-
-    def __init__(self, data: FarData, split: int) -> None:
-        self._offset, self._scale, self._split = data.offset, data.scale, split
-        self._points, self._norms = data.prototypes, np.square(data.prototypes).sum(1)
-        self._limit = float(data.threshold[0]) ** 2
-        # |x - p|^2 = x.x - 2 p.x + p.p, written for features that are not scaled
-        self._pull = -2.0 * self._points / self._scale
-        self._push = self._norms - self._pull @ self._offset
-        self._weights = self._scale**-2.0
-
-    def __call__(self, feature: Floats) -> bool:
-        """Whether one feature is far from all data."""
-        squared = self._pull @ feature
-        squared += self._push
-        own = feature - self._offset
-        own *= own
-        return bool(squared.min() + own @ self._weights > self._limit)
-
-    def of_actions(self, feature: Floats, actions: Floats) -> NDArray[np.bool_]:
-        """(C,) whether (C, ...) flat actions are far in the state of ``feature``."""
-        split = self._split
-        state = (feature[:split] - self._offset[:split]) / self._scale[:split]
-        moves = (actions - self._offset[split:]) / self._scale[split:]
-        squared = self._norms - 2.0 * (self._points[:, :split] @ state) + state @ state
-        own = np.square(moves).sum(1)
-        cross = moves @ (-2.0 * self._points[:, split:].T)
-        cross += squared
-        far: NDArray[np.bool_] = cross.min(1) + own > self._limit
-        return far
-
-    def distances(self, features: Floats) -> Floats:
-        """(N,) distances of (N, d) features."""
-        x = (features - self._offset) / self._scale
-        squared = np.concatenate(
-            [
-                (self._norms - 2.0 * (rows @ self._points.T)).min(1)
-                for rows in np.array_split(x, -(-len(x) // 4096))
-            ]
-        )
-        return np.sqrt(np.maximum(squared + np.square(x).sum(1), 0.0))
-
-
-class Judged(NamedTuple):
-    """Votes of candidates after the checks."""
-
-    votes: NDArray[np.int64]
-    forbidden: NDArray[np.bool_]
-    """(C,) True where a rule forbids the candidate."""
-
-
-class Checks(NamedTuple):
+class Checks:
     """The checks of one fitted shield; each may be absent."""
 
-    matcher: Matcher | None
-    far: FarCheck | None
-    on_far: Far | None
-    risk: Floats | None
-    """The direction of risk and its limit, above which every action is refused."""
-    risk_limit: float
+    def __init__(
+        self,
+        rules: Rules,
+        far: FarData | None,
+        on_far: Far | None,
+        model: FittedModel,
+        risk_limit: float | None,
+    ) -> None:
+        encoder, self._split = model.encoder, model.encoder.split
+        self._rules, self._on_far, self._far = list(rules), on_far, far.balls() if far else None
+        self._risk = None if risk_limit is None else model.risk
+        self._risk_limit = risk_limit or 0.0
+        self._forbids = np.array([rule.kind == "forbid" for rule in rules])
+        parts = [rule.obs for rule in rules], [rule.action for rule in rules]
+        numbers = slice(0, encoder.split), slice(encoder.split, None)
+        self._states, self._actions = (
+            _zones(rules, part, *(x[own] for x in encoder.weights[:2]))
+            for part, own in zip(parts, numbers, strict=True)
+        )
+
+    def rule_for(self, feature: Floats) -> Rule | None:
+        """The newest rule that applies to one feature."""
+        if not self._rules or not (near := self._states(feature[: self._split])).any():
+            return None
+        near &= self._actions(feature[self._split :])
+        return self._rules[np.flatnonzero(near)[-1]] if near.any() else None
 
     def judge(self, feature: Floats, latent: Floats, votes: int) -> tuple[int, str]:
         """The votes that count for one proposal, and why they are not its neighbours'."""
-        if self.matcher is not None and (row := self.matcher.of(feature)) >= 0:
-            forbidden = self.matcher.forbids[row]
-            return (NEVER, "forbidden") if forbidden else (ALWAYS, "allowed")
-        if self.far is not None and self.far(feature):
-            return ALWAYS if self.on_far == "endorse" else NEVER, "far"
-        if self.risk is not None and latent @ self.risk > self.risk_limit:
+        if (rule := self.rule_for(feature)) is not None:
+            return (NEVER, "forbidden") if rule.kind == "forbid" else (ALWAYS, "allowed")
+        if self._far is not None and not self._far(feature).any():
+            return ALWAYS if self._on_far == "endorse" else NEVER, "far"
+        if self._risk is not None and latent @ self._risk > self._risk_limit:
             return NEVER, "risk"
         return votes, ""
 
     def judge_candidates(
         self, feature: Floats, actions: Floats, latents: Floats, votes: Array
-    ) -> Judged:
-        """The same for (C, ...) flat actions in the state of ``feature``."""
-        votes = votes.copy()
-        if self.risk is not None:
-            votes[latents @ self.risk > self.risk_limit] = NEVER
-        if self.far is not None and self.on_far != "endorse":
-            votes[self.far.of_actions(feature, actions)] = NEVER
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The same for (C, ...) flat actions in the state of ``feature``, and which of them a rule
+        forbids."""
+        votes, state = votes.copy(), feature[: self._split]
+        if self._risk is not None:
+            votes[latents @ self._risk > self._risk_limit] = NEVER
+        if self._far is not None and self._on_far != "endorse":
+            votes[~self._far.of_actions(state, actions).any(1)] = NEVER
         forbidden = np.zeros(len(votes), bool)
-        if self.matcher is not None:
-            rows = self.matcher.of_actions(actions, self.matcher.of_state(feature))
-            ruled = rows >= 0
-            forbidden[ruled] = self.matcher.forbids[rows[ruled]]
-            votes[ruled] = np.where(forbidden[ruled], NEVER, ALWAYS)
-        return Judged(votes, forbidden)
+        if self._rules and (near := self._states(state)).any():
+            applies = self._actions.of_actions(state[:0], actions) & near
+            newest = self._forbids[-1 - applies[:, ::-1].argmax(1)]
+            ruled = applies.any(1)
+            forbidden = ruled & newest
+            votes[ruled] = np.where(newest, NEVER, ALWAYS)[ruled]
+        return votes, forbidden
 
-    def rule_for(self, feature: Floats) -> Any:
-        """The rule that decides on one feature, or None."""
-        row = -1 if self.matcher is None else self.matcher.of(feature)
-        return None if row < 0 or self.matcher is None else self.matcher.rules[row]
+
+def _zones(rules: Rules, centres: list[Any], offset: Floats, scale: Floats) -> Balls:
+    """Where the rules apply: at a root mean square distance, scaled, of at most their radius;
+    everywhere, if the centre is None."""
+    free = np.array([x is None for x in centres], bool)
+    middle = np.array([offset if x is None else x for x in centres]).reshape(-1, len(offset))
+    middle = (middle - offset) / scale
+    rounding = 1e-9 * (1 + np.square(middle).sum(1))
+    limits = np.square([rule.radius for rule in rules]) * len(offset) + rounding
+    return Balls(middle, offset, scale, np.where(free, np.inf, limits))

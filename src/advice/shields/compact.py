@@ -38,20 +38,19 @@ def compact(shield: Shield, weights: Literal["float32", "int8"] = "float32") -> 
         raise ValueError(f"weights: expected float32 or int8, found {weights!r}")
     if shield.compacted is not None:
         raise AdviceError("the shield is compact already")
-    model, config = shield._fitted(), shield.config
-    card, steps = str(shield.card()), shield._memory.all()
-    raw = steps.features.astype(np.float64)
-    raw = raw[:: -(-len(raw) // _QUERIES) or 1]
+    model, config, card = shield._fitted(), shield.config, str(shield.card())
+    features = shield._memory.all().features.astype(np.float64)
+    some = _at_most(_QUERIES, features)
     arrays, document = shield.snapshot()
     arrays = {x: y for x, y in arrays.items() if not x.startswith("steps.")}
-    if weights == "int8":
-        arrays |= _second_layer(model, shrink(arrays, weights), shield, raw)
-    # the points as the smaller weights see them, where their steps are still there
     small = FittedModel.restored(expand(shrink(arrays, weights)), shield.space, config)
-    latent = _encoded_anew(model, small, steps.features.astype(np.float64))
-    states = raw[:: -(-len(raw) // _STATES) or 1]
-    queries = [small.encoder.encode(raw), *(small.consider(x).latents for x in states)]
-    kept = condense(latent, model.safe, np.concatenate(queries), config.k_max)
+    if weights == "int8":
+        arrays |= _second_layer(model, small, _at_most(_ROWS, some))
+        small = FittedModel.restored(expand(shrink(arrays, weights)), shield.space, config)
+    latent = _encoded_anew(model, small, features)
+    states = [small.consider(x).latents for x in _at_most(_STATES, some)]
+    queries = np.concatenate([small.encoder.encode(some), *states])
+    kept = condense(latent, model.safe, queries, config.k_max)
     arrays |= {"points.latent": latent[kept], "points.safe": model.safe[kept]}
     copy = type(shield)(shield.observation_space, shield.action_space, config)
     stored, memory = copy._memory.snapshot()
@@ -61,33 +60,32 @@ def compact(shield: Shield, weights: Literal["float32", "int8"] = "float32") -> 
     return copy
 
 
-def _second_layer(
-    model: FittedModel, small: dict[str, Array], shield: Shield, features: Floats
-) -> dict[str, Array]:
+def _at_most(count: int, rows: Floats) -> Floats:
+    return rows[:: -(-len(rows) // count) or 1]
+
+
+def _second_layer(model: FittedModel, small: FittedModel, features: Floats) -> dict[str, Array]:
     """Second-layer weights with which small first-layer ones give nearly the same latent points.
 
     Least squares for what is missing, with a small penalty on the change.
     """
-    encoder = FittedModel.restored(expand(small), shield.space, shield.config).encoder
-    features = features[:: -(-len(features) // _ROWS) or 1]
-    hidden = np.column_stack([encoder.hidden(features), np.ones(len(features))])
-    missing = model.encoder.encode(features) - encoder.encode(features)
+    hidden = np.column_stack([small.encoder.hidden(features), np.ones(len(features))])
+    missing = model.encoder.encode(features) - small.encoder.encode(features)
     gram = hidden.T @ hidden
     gram[np.diag_indices_from(gram)] += 1e-6 * np.trace(gram) / len(gram)
     change = np.linalg.solve(gram, hidden.T @ missing)
-    weights = encoder.weights
+    weights = small.encoder.weights
     return {"encoder.w2": weights.w2 + change[:-1], "encoder.b2": weights.b2 + change[-1]}
 
 
 def _encoded_anew(model: FittedModel, small: FittedModel, features: Floats) -> Floats:
-    """(N, latent) the model's points by the small encoder; encoding is exact, so the step of a
-    point is found by its latent point."""
+    """(N, latent) the model's points as the small encoder sees them, where their steps are still
+    there; encoding is exact, so the step of a point is found by its latent point."""
     rows = {z.tobytes(): i for i, z in enumerate(model.encoder.encode(features))}
     latent = model.neighbours.points.copy()
-    found = [rows.get(z.tobytes(), -1) for z in latent]
-    known = np.array(found) >= 0
-    if known.any():
-        latent[known] = small.encoder.encode(features[[x for x in found if x >= 0]])
+    found = np.array([rows.get(z.tobytes(), -1) for z in latent])
+    if (known := found >= 0).any():
+        latent[known] = small.encoder.encode(features[found[known]])
     return latent.astype(np.float32).astype(np.float64)
 
 
@@ -102,22 +100,19 @@ def condense(
         return np.arange(len(points))
     limits = [required_votes(k, k_max, k_max) for k in range(math.ceil(k_max / 2), k_max + 1)]
 
-    def decisions(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        voters = Neighbours(points[rows], k_max).sets(queries)
-        votes = np.count_nonzero(safe[rows][voters], axis=1)
-        return np.stack([votes >= limit for limit in limits])
+    def decisions(kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        voters = Neighbours(points[kept], k_max).sets(queries)
+        return np.count_nonzero(safe[kept][voters], axis=1) >= np.array(limits)[:, None]
 
     depth = np.zeros(len(points))
     for kind in (safe, ~safe):
         depth[kind] = Neighbours(points[~kind], 1).query(points[kind]).squared[:, 0]
-    order = np.argsort(-depth)
-    wanted, kept = decisions(np.arange(len(points))), np.ones(len(points), bool)
-    at, group = 0, max(_LEAST, len(points) // 4)
+    order, kept = np.argsort(-depth), np.ones(len(points), bool)
+    wanted, at, group = decisions(kept), 0, max(_LEAST, len(points) // 4)
     for _ in range(_TRIALS):
         trial = kept.copy()
         trial[order[at : at + group]] = False
-        enough = trial.sum() > 2 * k_max
-        if enough and np.array_equal(decisions(np.flatnonzero(trial)), wanted):
+        if trial.sum() > 2 * k_max and np.array_equal(decisions(trial), wanted):
             kept, at, group = trial, at + group, 2 * group
         elif group > _LEAST:
             group = max(_LEAST, group // 4)
@@ -130,11 +125,10 @@ def condense(
 
 def shrink(arrays: dict[str, Array], weights: str) -> dict[str, Array]:
     """The arrays of a model as a compact shield stores them."""
-    small = dict(arrays)
-    for name in ("points.held_out", "points.episodes"):
-        small.pop(name, None)
+    dropped = (*_LARGE, "points.held_out", "points.episodes")
+    small = {name: array for name, array in arrays.items() if name not in dropped}
     for name in _LARGE:
-        values = small.pop(name)
+        values = arrays[name]
         if weights == "int8" and name == "encoder.w1":
             scale = np.maximum(np.abs(values).max(axis=0), 1e-30) / 127
             scale = scale.astype(np.float32).astype(np.float64)  # products with int8 are exact

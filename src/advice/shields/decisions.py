@@ -10,10 +10,10 @@ import numpy as np
 from advice.config import ShieldConfig
 from advice.shields.candidates import checked_ratings
 from advice.shields.cautiousness import Cautiousness, required_votes
-from advice.shields.checks import Checks, FarCheck, FarData
+from advice.shields.checks import Checks, FarData
 from advice.shields.encoder import Floats
 from advice.shields.model import FittedModel
-from advice.shields.rules import RADIUS, Matcher, Rule, Rules
+from advice.shields.rules import RADIUS, Rule, Rules
 from advice.shields.spaces import FeatureSpace, Space
 from advice.types import Array, FallbackAction, NotFittedError, RateActions, Verdict
 
@@ -202,7 +202,7 @@ class Decisions:
         votes, rule = considered.safe_neighbours, None
         if self._checks is not None:
             flat = model.flat(considered.actions)
-            votes = self._checks.judge_candidates(feature, flat, considered.latents, votes).votes
+            votes = self._checks.judge_candidates(feature, flat, considered.latents, votes)[0]
             rule = self._checks.rule_for(feature)
         return Explanation(
             proposal=action,
@@ -249,19 +249,10 @@ class Decisions:
 
     def _prepare(self) -> None:
         """Make the checks ready; None if there are none."""
-        self._checks, model = None, self._model
-        far = self._far if self.config.far else None
-        limited = self._risk_limit is not None
-        if model is None or not (len(self.rules) or far or limited):
-            return
-        weights, split = model.encoder.weights, model.encoder.split
-        self._checks = Checks(
-            Matcher(self.rules, weights.offset, weights.scale, split) if len(self.rules) else None,
-            FarCheck(far, split) if far else None,
-            self.config.far,
-            model.risk if limited else None,
-            np.inf if self._risk_limit is None else self._risk_limit,
-        )
+        model, far, limit = self._model, self._far if self.config.far else None, self._risk_limit
+        self._checks = None
+        if model is not None and (self.rules or far or limit is not None):
+            self._checks = Checks(self.rules, far, self.config.far, model, limit)
 
     def _fitted(self) -> FittedModel:
         if self._model is None:

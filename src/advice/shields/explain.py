@@ -14,18 +14,16 @@ from advice.shields.rules import Rule
 from advice.types import Array, Verdict
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SHOWN = 10  # candidates a table shows
-_DOTS = 5000  # remembered features a picture shows
+_SHOWN, _DOTS = 10, 5000  # candidates a table shows, remembered features a picture shows
 _REASONS = {
+    "": "",
     "forbidden": " because a rule forbids it",
     "allowed": " because a rule allows it",
     "far": " because it is far from all data",
     "risk": " because its risk exceeds the calibrated limit",
 }
-_SAFE, _UNSAFE = "#2b7bba", "#c8452d"
 
 
 @dataclass(frozen=True)
@@ -59,48 +57,40 @@ class Explanation:
     @property
     def decision(self) -> str:
         """In words."""
-        verdict = self.verdict
-        why = _REASONS.get(verdict.reason, "")
-        if verdict.fallback:
-            by = "your own fallback" if self.own_fallback else "the least risky"
-            end = f"replaced by {by}" if verdict.intervened else "executed anyway"
-            none = "no candidate is safe" if verdict.no_safe_action else "left to the fallback"
-            return f"refused{why}, {none}, {end}"
-        return ("replaced" if verdict.intervened else "endorsed") + why
+        verdict, why = self.verdict, _REASONS[self.verdict.reason]
+        if not verdict.fallback:
+            return ("replaced" if verdict.intervened else "endorsed") + why
+        by = "your own fallback" if self.own_fallback else "the least risky"
+        end = f"replaced by {by}" if verdict.intervened else "executed anyway"
+        none = "no candidate is safe" if verdict.no_safe_action else "left to the fallback"
+        return f"refused{why}, {none}, {end}"
 
     def __str__(self) -> str:
-        neighbours, distances = self.verdict.neighbours, self.verdict.distances
-        assert neighbours is not None  # guard was asked for details
-        assert distances is not None
-        voters = len(self.neighbour_safe)
+        verdict, votes, good = self.verdict, self.candidate_safe_neighbours, self.candidate_passes
+        neighbours, distances = np.array(verdict.neighbours), np.array(verdict.distances)
+        # the safe ones as they are rated; where there are none, the least risky first
+        order = np.lexsort((-self.candidate_ratings, ~good if good.any() else -votes))
+        shown = f"; the first {_SHOWN}:" if len(good) > _SHOWN else ":"
         lines = [
             f"proposed {_brief(self.proposal)}: {self.decision}",
-            f"executed {_brief(self.verdict.action)}",
-            f"safe neighbours {self.verdict.safe_neighbours} of {voters}, needed {self.required} "
-            f"(K = {self.k})",
-            *([] if self.rule is None else [str(self.rule)]),
+            f"executed {_brief(verdict.action)}",
+            f"safe neighbours {verdict.safe_neighbours} of {len(self.neighbour_safe)}, "
+            f"needed {self.required} (K = {self.k})",
+            *([str(self.rule)] if self.rule else []),
             "",
             "neighbour     index    distance  label",
-        ]
-        rows = zip(neighbours, distances, self.neighbour_safe, strict=True)
-        lines += [
-            f"{rank:>9} {index:>9} {distance:>11.4g}  {'safe' if safe else 'unsafe'}"
-            for rank, (index, distance, safe) in enumerate(rows, start=1)
-        ]
-        good = self.candidate_passes
-        # The safe ones as they are rated; where there are none, the least risky first.
-        risk = ~good if good.any() else -self.candidate_safe_neighbours
-        order = np.lexsort((-self.candidate_ratings, risk))
-        lines += [
+            *(
+                f"{i + 1:>9} {neighbours[i]:>9} {distances[i]:>11.4g}  {'' if safe else 'un'}safe"
+                for i, safe in enumerate(self.neighbour_safe)
+            ),
             "",
-            f"{int(good.sum())} of {len(good)} candidates are safe"
-            + (f"; the first {_SHOWN}:" if len(good) > _SHOWN else ":"),
+            f"{good.sum()} of {len(good)} candidates are safe{shown}",
             "   safe neighbours      rating  action",
-        ]
-        lines += [
-            f"{'*' if good[i] else ' '}  {self.candidate_safe_neighbours[i]:>15} "
-            f"{self.candidate_ratings[i]:>11.4g}  {_brief(self.candidates[i])}"
-            for i in order[:_SHOWN]
+            *(
+                f"{'*' if good[i] else ' '}  {votes[i]:>15} {self.candidate_ratings[i]:>11.4g}  "
+                + _brief(self.candidates[i])
+                for i in order[:_SHOWN]
+            ),
         ]
         return "\n".join(lines)
 
@@ -108,56 +98,35 @@ class Explanation:
         """Draw the action map beside the latent map; written to ``path`` if given."""
         from matplotlib.figure import Figure
 
+        verdict, voters = self.verdict, len(self.neighbour_safe)
         figure = Figure(figsize=(11, 5), layout="constrained")
-        actions, latent = figure.subplots(1, 2)
-        self._draw_actions(figure, actions)
-        self._draw_latent(latent)
         figure.suptitle(
-            f"{self.decision}: {self.verdict.safe_neighbours} safe neighbours, "
-            f"{self.required} needed"
+            f"{self.decision}: {verdict.safe_neighbours} safe neighbours, {self.required} needed"
         )
+        actions, latent = figure.subplots(1, 2)
+        colours = {"c": self.candidate_safe_neighbours, "cmap": "RdYlBu", "vmin": 0, "vmax": voters}
+        votes = actions.scatter(*_plane(self.candidates), marker="s", s=40, **colours)
+        figure.colorbar(votes, ax=actions, label="safe neighbours")
+        for action, marker, name in (
+            (self.proposal, "x", "proposed"),
+            (verdict.action, "+", "executed"),
+        ):
+            point = _plane(np.asarray(action)[None])
+            actions.scatter(*point, c="black", marker=marker, s=120, label=name)
+        step = -(-len(self.memory) // _DOTS)
+        points, safe = self.memory[::step], self.memory_safe[::step]
+        for kind, colour, name in ((safe, "#2b7bba", "safe"), (~safe, "#c8452d", "unsafe")):
+            latent.scatter(*_plane(points[kind]), s=8, c=colour, alpha=0.5, label=name)
+        ring = {"facecolors": "none", "edgecolors": "black", "label": "neighbours"}
+        latent.scatter(*_plane(self.memory[verdict.neighbours]), s=70, **ring)
+        latent.scatter(*_plane(self.latent[None]), marker="x", s=120, c="black", label="proposed")
+        actions.set(title="Candidate actions", xlabel="action 0", ylabel="action 1")
+        latent.set(title="Latent space", xlabel="latent 0", ylabel="latent 1")
+        for axes in (actions, latent):
+            axes.legend(loc="upper right")
         if path is not None:
             figure.savefig(path, dpi=120)
         return figure
-
-    def _draw_actions(self, figure: Figure, axes: Axes) -> None:
-        x, y = _plane(self.candidates)
-        votes = axes.scatter(
-            x,
-            y,
-            c=self.candidate_safe_neighbours,
-            cmap="RdYlBu",
-            vmin=0,
-            vmax=len(self.neighbour_safe),
-            marker="s",
-            s=40,
-        )
-        figure.colorbar(votes, ax=axes, label="safe neighbours")
-        for action, marker, name in (
-            (self.proposal, "x", "proposed"),
-            (self.verdict.action, "+", "executed"),
-        ):
-            axes.scatter(
-                *_plane(np.asarray(action)[None]), c="black", marker=marker, s=120, label=name
-            )
-        axes.set(title="Candidate actions", xlabel="action 0", ylabel="action 1")
-        axes.legend(loc="upper right")
-
-    def _draw_latent(self, axes: Axes) -> None:
-        step = -(-len(self.memory) // _DOTS)
-        points, safe = self.memory[::step], self.memory_safe[::step]
-        for kind, colour, name in ((safe, _SAFE, "safe"), (~safe, _UNSAFE, "unsafe")):
-            axes.scatter(*_plane(points[kind]), s=8, c=colour, alpha=0.5, label=name)
-        axes.scatter(
-            *_plane(self.memory[self.verdict.neighbours]),
-            s=70,
-            facecolors="none",
-            edgecolors="black",
-            label="neighbours",
-        )
-        axes.scatter(*_plane(self.latent[None]), marker="x", s=120, c="black", label="proposed")
-        axes.set(title="Latent space", xlabel="latent 0", ylabel="latent 1")
-        axes.legend(loc="upper right")
 
 
 def _plane(rows: Array) -> tuple[Array, Array]:

@@ -6,26 +6,14 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from advice.config import ShieldConfig
 from advice.envs.signals import check_terminal
 from advice.shields.shield import Shield
-from advice.types import (
-    Array,
-    FallbackAction,
-    Outcome,
-    RateActions,
-    SpaceMismatchError,
-    Terminal,
-)
-
-OutcomeRule: TypeAlias = Callable[[Any, Any, float, bool, bool, dict[str, Any]], Outcome]
-"""``outcome(obs, action, reward, terminated, truncated, info)``; the step led to ``obs``."""
-Features: TypeAlias = Callable[[Any], Array]
-"""Turns one observation, of whatever kind, into the array of numbers that the shield sees."""
+from advice.types import Array, FallbackAction, Outcome, RateActions, SpaceMismatchError, Terminal
 
 
 @dataclass(frozen=True)
@@ -37,30 +25,26 @@ class SessionOptions:
     config: ShieldConfig | None = None
     """Settings of a new shield."""
     rate_actions: RateActions | None = None
-    """``rate_actions(obs, actions) -> values``, the agent's critic. Without it, the safe action
-    nearest to the proposal is executed."""
-    outcome: OutcomeRule | None = None
+    """``rate_actions(obs, actions) -> values``, the agent's critic, picks among the safe actions.
+    Without it the one nearest to the proposal is executed."""
+    outcome: Callable[[Any, Any, float, bool, bool, dict[str, Any]], Outcome] | None = None
     """``outcome(obs, action, reward, terminated, truncated, info) -> advice.Outcome`` in place of
-    what ``info`` says; ``obs`` is the observation after the step. With the paper's labels an
-    inconclusive first step of an episode counts as safe."""
+    what ``info`` says; ``obs`` is the observation after the step."""
     terminal: Terminal | None = None
     """What a termination means where ``info`` does not say the opposite: "failure" or "success".
-    With None an end that nothing explains is inconclusive; the ends of well-known environments
-    are in :data:`advice.envs.signals.KNOWN_ENDS`."""
-    features: Features | None = None
+    None: inconclusive, except in the environments of :data:`advice.envs.signals.KNOWN_ENDS`."""
+    features: Callable[[Any], Array] | None = None
     """Turns an observation into an array of numbers; needed where observations are no Box."""
     fallback: FallbackAction | None = None
     """``fallback(obs, proposed) -> action``, a brake or a recovery policy: what to execute where no
-    candidate is safe, in place of what ``config.fallback`` says. Its use is counted apart."""
+    candidate is safe, in place of what ``config.fallback`` says."""
     certified: float | None = None
-    """The violation probability per episode that was shown before, such as
-    ``clopper_pearson(3, 300)``: a warning says when violations have become more frequent. By
-    default it is the one that a saved shield brings along."""
+    """The violation probability per episode that was shown before, above which the drift alarm
+    warns; by default the one that a saved shield brings along."""
     max_violations: int | None = None
-    """The violation budget: the number of episodes with a violation after which training ends."""
+    """The violation budget: training ends after this many episodes with a violation."""
     save_path: Path | str | None = None
-    """Where the shield is saved when it is fitted, when the violation budget is spent and when the
-    environment is closed."""
+    """Where the shield is saved: when fitted, when the budget is spent, and on close."""
     seed: int = 0
     """Seed of a new shield."""
 
@@ -72,27 +56,6 @@ class SessionOptions:
         check_terminal(self.terminal)
         if self.terminal is not None and self.outcome is not None:
             raise ValueError("terminal: expected None with an outcome function, which replaces it")
-
-
-def _feature_space(observation_space: Any, features: Features) -> Any:
-    """An unbounded Box of what ``features`` returns for a sample observation."""
-    from gymnasium.spaces import Box
-
-    space = copy.deepcopy(observation_space)  # leaves the generator of the user's space unchanged
-    space.seed(0)
-    sample = np.asarray(features(space.sample()))
-    if sample.dtype.kind not in "fiu" or sample.size == 0:
-        raise SpaceMismatchError(
-            f"features: expected it to return an array of numbers, found {sample!r}"
-        )
-    dtype = np.result_type(sample.dtype, np.float32)
-    return Box(-np.inf, np.inf, sample.shape, dtype.type)
-
-
-def config_of(shield: Any) -> ShieldConfig | None:
-    """The settings of an ADVICE shield; other shields have none of these."""
-    config = getattr(shield, "config", None)
-    return config if isinstance(config, ShieldConfig) else None
 
 
 def find_shield(options: SessionOptions, observation_space: Any, action_space: Any) -> Any:
@@ -112,6 +75,21 @@ def find_shield(options: SessionOptions, observation_space: Any, action_space: A
             raise
         hint = "give features=..., a function that turns an observation into an array of numbers"
         raise SpaceMismatchError(f"{error}; {hint}") from None
-    if config is not None and config != (config_of(shield) or config):
+    own = getattr(shield, "config", None)
+    if config is not None and isinstance(own, ShieldConfig) and config != own:
         raise ValueError("config: a given shield brings its own settings, and these are different")
     return shield
+
+
+def _feature_space(observation_space: Any, features: Callable[[Any], Array]) -> Any:
+    """An unbounded Box of what ``features`` returns for a sample observation."""
+    from gymnasium.spaces import Box
+
+    space = copy.deepcopy(observation_space)  # leaves the generator of the user's space unchanged
+    space.seed(0)
+    sample = np.asarray(features(space.sample()))
+    if sample.dtype.kind not in "fiu" or sample.size == 0:
+        raise SpaceMismatchError(
+            f"features: expected it to return an array of numbers, found {sample!r}"
+        )
+    return Box(-np.inf, np.inf, sample.shape, np.result_type(sample.dtype, np.float32).type)

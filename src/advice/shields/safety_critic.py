@@ -5,26 +5,22 @@ Differences from the paper: see docs/methods/csc.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
+from advice.shields.base import PostShield
+from advice.types import Array, RateActions, SpaceMismatchError, Verdict
 
 
-class SafetyCriticShield:
+class SafetyCriticShield(PostShield):
     """Replaces a proposal of ``agent`` whose failure probability exceeds the threshold.
 
-    ``agent`` is a :class:`advice.agents.csc.CSC`. It trains the critic, so this shield is armed
-    from the start, needs no fit and stores no steps.
+    ``agent`` is a :class:`advice.agents.csc.CSC`, which trains the critic.
     """
 
-    k = 0
     armed = True
-    wants_fit = False
-    intervention_penalty = 0.0
-    """The multiplier already penalises danger."""
+    intervention_penalty = 0.0  # the multiplier already penalises danger
     learn_from = "executed"
 
     def __init__(self, agent: Any) -> None:
@@ -35,13 +31,13 @@ class SafetyCriticShield:
 
         The proposal is the first of them. ``rate_actions`` is not used.
         """
-        agent, csc, threshold = self._agent, self._agent.config.csc, self._agent.threshold
+        agent = self._agent
         draws = agent.scale(action)[None]
-        if agent.failure_probabilities(obs, draws)[0] <= threshold:
+        if agent.failure_probabilities(obs, draws)[0] <= agent.threshold:
             return Verdict(action)
-        draws = np.concatenate([draws, agent.draw_actions(obs, csc.draws - 1)])
+        draws = np.concatenate([draws, agent.draw_actions(obs, agent.config.csc.draws - 1)])
         danger = agent.failure_probabilities(obs, draws)
-        allowed = danger <= threshold
+        allowed = danger <= agent.threshold
         best = np.argmax(allowed) if allowed.any() else np.argmin(danger)
         return Verdict(
             agent.unscale(draws[best]) if best else action,
@@ -49,15 +45,6 @@ class SafetyCriticShield:
             no_safe_action=not allowed.any(),
             candidates=len(draws) - 1,
         )
-
-    def fit(self, progress: Callable[..., None] | None = None) -> None:
-        """Nothing to fit."""
-
-    def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
-        """Nothing to store."""
-
-    def end_episode(self, violated: bool) -> None:
-        """Nothing adapts."""
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The agent's safety critic, so that another run can start with it."""
@@ -67,8 +54,7 @@ class SafetyCriticShield:
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
         """Give the agent the safety critic of a snapshot, or raise and leave it unchanged.
 
-        An empty snapshot changes nothing: checkpoints of earlier versions have the critic in the
-        agent's part only.
+        An empty snapshot changes nothing: early checkpoints have the critic in the agent's part.
         """
         if not arrays:
             return

@@ -17,11 +17,9 @@ from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals, read_signals
 from advice.shields.bounds import DriftAlarm
 from advice.shields.decisions import use_fallback
 from advice.shields.memory import PIECE, EpisodeLabels
-from advice.shields.options import SessionOptions, config_of, find_shield
+from advice.shields.options import SessionOptions, find_shield
 from advice.shields.spaces import read_space
 from advice.types import Array, BudgetSpentError, OneClassError, Outcome, RateActions, Verdict
-
-_LOG = logging.getLogger("advice")
 
 
 @dataclass
@@ -44,10 +42,8 @@ class StepGuard:
         if not shield.armed or self.inside:
             self.held = None  # it led into the violation
             return Verdict(proposed)
-        if self.held:
-            verdict = shield.guard(obs, proposed, rate_actions, held=self.held[0])
-        else:
-            verdict = shield.guard(obs, proposed, rate_actions)
+        held = {"held": self.held[0]} if self.held else {}  # other shields do not know the argument
+        verdict: Verdict = shield.guard(obs, proposed, rate_actions, **held)
         self.decided(shield, verdict)
         return verdict
 
@@ -83,13 +79,11 @@ class Episode:
 class ShieldSession:
     """One shield and the current episodes of the ``num_envs`` environments that share it.
 
-    For every step call :meth:`guard` before it and :meth:`record` after it, and
-    :meth:`end_episode` after an episode's last one. With several environments the steps of an
-    episode reach the shield together when the episode ends, so that episodes stay apart in its
-    memory. ``say`` gets the messages that an episode's end is unexplained and that a fit was not
-    possible, each once and by default as warnings, and the audit of every fit in one line, which
-    is logged by default. ``rules`` say how to read the steps of the environment; by default only
-    ``options.terminal`` does.
+    Call :meth:`guard` before every step, :meth:`record` after it, and :meth:`end_episode` after an
+    episode's last one. With several environments the steps of an episode reach the shield together
+    when it ends, so that episodes stay apart in its memory. ``say`` gets messages; without it
+    problems are warnings, and the audit of every fit is logged. ``rules`` say how to read the
+    steps of the environment; by default only ``options.terminal`` does.
     """
 
     def __init__(
@@ -102,24 +96,27 @@ class ShieldSession:
         rules: SignalRules | None = None,
     ) -> None:
         self.options = options = options or SessionOptions()
-        self.rate_actions, self._say = options.rate_actions, say or _warn
+        self.rate_actions, self._warn, self._note = options.rate_actions, say or _warn, say or _log
         self.shield = find_shield(options, observation_space, action_space)
-        self._actions = read_space(action_space, "action space", discrete=True)
         if options.save_path is not None and not hasattr(self.shield, "save"):
             raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
-        self.config = config_of(self.shield) or options.config or ShieldConfig()
-        self.num_envs = num_envs
+        own = getattr(self.shield, "config", None)
+        self.config = own if isinstance(own, ShieldConfig) else options.config or ShieldConfig()
+        self._actions = read_space(action_space, "action space", discrete=True)
+        self.rules, self.num_envs = rules or SignalRules(options.terminal), num_envs
         self.episodes = self.violations = self.interventions = self.fallbacks = 0
         self.fallback_violations = 0  # those that came of a step without a safe action
         certificate = getattr(self.shield, "certificate", None)
         certified = options.certified or (certificate.bound if certificate else 1.0)
         self.alarm = DriftAlarm(certified) if certified < 1 else None
-        self.rules = rules or SignalRules(options.terminal)
         self.violation_source = ""  # what reports violations, as far as seen
         self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unarmed
         self.one_class = False  # a fit was not possible, which has been said
         self._unexplained = False  # an end was not explained, which has been said
         self._episodes = [self._new_episode() for _ in range(num_envs)]
+
+    def _new_episode(self) -> Episode:
+        return Episode(EpisodeLabels(self.config.labels, self.config.unsafe_per_episode))
 
     @property
     def penalty(self) -> float:
@@ -157,36 +154,58 @@ class ShieldSession:
     def guard(self, obs: Any, proposed: Any, env_index: int = 0) -> Verdict:
         """The verdict on one proposal, see :class:`StepGuard`."""
         self.check_budget()
-        seen, guard = self._features(obs), self._episodes[env_index].guard
-        verdict = guard(self.shield, seen, proposed, self._rating(obs))
-        verdict = self._begin_step(env_index, seen, obs, proposed, verdict)
-        return verdict
+        seen, rate, rating = self._features(obs), self.rate_actions, self.rate_actions
+        if rate is not None and self.options.features is not None:
+
+            def rating(_: Array, actions: Array) -> Array:  # the agent rates its own observations
+                return rate(obs, actions)
+
+        verdict = self._episodes[env_index].guard(self.shield, seen, proposed, rating)
+        return self._begin_step(env_index, seen, obs, proposed, verdict)
 
     def guard_batch(
         self, obs: Sequence[Any], proposed: Any, env_indices: Sequence[int] | None = None
     ) -> list[Verdict]:
         """One verdict per environment; only those of ``env_indices`` (None: all) are guarded."""
         self.check_budget()
-        guarded = range(self.num_envs) if env_indices is None else env_indices
-        guard_batch = getattr(self.shield, "guard_batch", None)
-        one_rating = self.options.features is None or self.rate_actions is None
-        verdicts = [Verdict(action) for action in proposed]
-        guards = [episode.guard for episode in self._episodes]
-        alone = [i for i in guarded if guards[i].inside or guards[i].held]
-        if not (self.shield.armed and len(guarded) and one_rating and guard_batch):
-            alone = list(guarded)
-        for i in alone:
-            verdicts[i] = self.guard(obs[i], proposed[i], i)
-        guarded = [i for i in guarded if i not in alone]
-        if not guarded or guard_batch is None:
-            return verdicts
-        seen = np.stack([self._features(obs[i]) for i in guarded])
-        actions = np.stack([proposed[i] for i in guarded])
-        for row, verdict in enumerate(guard_batch(seen, actions, self.rate_actions)):
-            i = guarded[row]
-            guards[i].decided(self.shield, verdict)
-            verdicts[i] = self._begin_step(i, seen[row], obs[i], proposed[i], verdict)
+        together = getattr(self.shield, "guard_batch", None) if self.shield.armed else None
+        if self.options.features is not None and self.rate_actions is not None:
+            together = None  # the agent rates one observation at a time
+        verdicts, batch = [Verdict(action) for action in proposed], []
+        for i in range(self.num_envs) if env_indices is None else env_indices:
+            guard = self._episodes[i].guard
+            if together is None or guard.inside or guard.held:
+                verdicts[i] = self.guard(obs[i], proposed[i], i)
+            else:
+                batch.append(i)
+        if together is not None and batch:
+            seen = np.stack([self._features(obs[i]) for i in batch])
+            found = together(seen, np.stack([proposed[i] for i in batch]), self.rate_actions)
+            for i, features, verdict in zip(batch, seen, found, strict=True):
+                self._episodes[i].guard.decided(self.shield, verdict)
+                verdicts[i] = self._begin_step(i, features, obs[i], proposed[i], verdict)
         return verdicts
+
+    def _features(self, obs: Any) -> Array:
+        """One observation as the shield sees it, copied: environments may reuse their arrays."""
+        features = self.options.features
+        return np.array(obs if features is None else features(obs))
+
+    def _begin_step(
+        self, env_index: int, seen: Array, obs: Any, proposed: Any, verdict: Verdict
+    ) -> Verdict:
+        """Note the step in progress; where the fallback decides, ask the user's own one."""
+        episode, hopeless = self._episodes[env_index], verdict.no_safe_action or verdict.fallback
+        if hopeless and self.options.fallback is not None:
+            refused = verdict._replace(action=proposed)
+            verdict = use_fallback(self.options.fallback, obs, refused, self._actions)
+            episode.fallbacks += 1
+            self.fallbacks += 1
+        episode.current = seen, copy.copy(verdict.action), hopeless
+        episode.interventions += verdict.intervened
+        episode.no_safe_action += verdict.no_safe_action
+        self.interventions += verdict.intervened
+        return verdict
 
     def learnt_actions(self, verdict: Verdict, proposed: Any) -> list[Any]:
         """The actions to learn from with what really happened, by ``config.learn_from``."""
@@ -196,14 +215,11 @@ class ShieldSession:
 
     def describe(self, verdict: Verdict, proposed: Any) -> dict[str, Any]:
         """``info["shield"]`` of a step, with copies of the actions."""
+        same = ("intervened", "safe_neighbours", "no_safe_action", "fallback", "reason")
         return {
             "proposed": copy.copy(proposed),
             "executed": copy.copy(verdict.action),
-            "intervened": verdict.intervened,
-            "safe_neighbours": verdict.safe_neighbours,
-            "no_safe_action": verdict.no_safe_action,
-            "fallback": verdict.fallback,
-            "reason": verdict.reason,
+            **{name: getattr(verdict, name) for name in same},
             "penalty": self.penalty if verdict.intervened else 0.0,
             "armed": self.shield.armed,
         }
@@ -228,7 +244,13 @@ class ShieldSession:
             signals = read_signals(info, terminated, truncated, reward, self.rules)
         else:
             outcome = self.options.outcome(obs, executed, reward, terminated, truncated, info)
-            signals = _signals_of(outcome)
+            if not isinstance(outcome, Outcome):
+                raise TypeError(
+                    "outcome: expected it to return advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE, "
+                    f"found {outcome!r}"
+                )
+            safe, unsafe = outcome == Outcome.SAFE, outcome == Outcome.UNSAFE
+            signals = Signals(unsafe, 0.0, safe, "outcome")
         label = episode.labels.next(signals)
         if label is not None and self.num_envs == 1:
             self.shield.record(seen, executed, label)
@@ -247,7 +269,7 @@ class ShieldSession:
             self.fallback_violations += hopeless
         if signals.unexplained and not self._unexplained:
             self._unexplained = True
-            self._say(
+            self._warn(
                 "an episode terminated and nothing says whether that was a failure or a success: "
                 f"such last steps are inconclusive; if they should count, {WHAT_TO_GIVE}"
             )
@@ -255,12 +277,23 @@ class ShieldSession:
 
     def end_episode(self, env_index: int = 0, fit: bool = True) -> Episode:
         """Close an episode and return it; ``fit`` also fits the shield if that is due."""
-        episode = self._episodes[env_index]
+        episode, alarm = self._episodes[env_index], self.alarm
         for step in episode.waiting:
             self.shield.record(*step)
-        if self.alarm is not None and self.shield.armed:
-            self._watch(episode.violated)
-        self.shield.end_episode(self._violated(episode))
+        if not self.shield.armed:
+            if episode.violated:
+                self.usual_cost.append(episode.cost)
+        elif alarm is not None and not alarm.alarmed and alarm.update(episode.violated):
+            self._warn(
+                f"drift alarm: {alarm.violations} of the last {alarm.episodes} episodes had a "
+                f"violation, more than the {alarm.certified:.1%} that were certified allow; the "
+                "task, the agent or the shield is no longer as it was (false with probability at "
+                f"most {alarm.false_alarms:.0%})"
+            )
+        # K counts violations that cost at least what was usual before arming; where a violation
+        # ends the episode, every violation costs the same
+        usual = sum(self.usual_cost) / max(1, len(self.usual_cost))
+        self.shield.end_episode(episode.violated and episode.cost >= usual * (1 - 1e-9))
         self._episodes[env_index] = self._new_episode()
         self.episodes += 1
         if fit:
@@ -272,34 +305,25 @@ class ShieldSession:
 
         While a class of steps is missing this says so once and the shield stays unarmed.
         """
-        if not self.shield.wants_fit:
+        shield = self.shield
+        if not shield.wants_fit:
             return False
-        armed = self.shield.armed
+        how = "anew" if shield.armed else "and armed"
         try:
-            fitted = getattr(self.shield, "fit_if_good", self.shield.fit)(progress)
+            if getattr(shield, "fit_if_good", shield.fit)(progress) is False:
+                return False
         except OneClassError as error:
             if not self.one_class:
-                self._say(
+                self._warn(
                     f"the shield stays unarmed and tries again after each episode: {error}. "
                     f"If violations are not reported, {WHAT_TO_GIVE}"
                 )
             self.one_class = True
             return False
-        if fitted is False:
-            return False
-        self._announce("anew" if armed else "and armed")
+        audit = f": {shield.audit().line}" if hasattr(shield, "audit") else ""
+        self._note(f"the shield is fitted {how}{audit}")
         self.save()
         return True
-
-    def _announce(self, how: str) -> None:
-        """Say that the shield is fitted, and its audit in one line; without ``say``, log it."""
-        audit = self.shield.audit() if hasattr(self.shield, "audit") else None
-        message = f"the shield is fitted {how}" + (f": {audit.line}" if audit else "")
-        if self._say is not _warn:
-            self._say(message)
-        else:
-            warned = audit is not None and audit.warnings
-            _LOG.log(logging.WARNING if warned else logging.INFO, message)
 
     def close_if_spent(self) -> bool:
         """After a step of all environments: a spent violation budget ends every episode."""
@@ -315,71 +339,11 @@ class ShieldSession:
         if self.options.save_path is not None:
             self.shield.save(self.options.save_path)
 
-    # -- helpers -------------------------------------------------------------------------------
-
-    def _new_episode(self) -> Episode:
-        return Episode(EpisodeLabels(self.config.labels, self.config.unsafe_per_episode))
-
-    def _violated(self, episode: Episode) -> bool:
-        """Whether K counts the episode as violated: it cost at least what was usual before arming.
-
-        Where a violation ends the episode every violation costs the same.
-        """
-        if not self.shield.armed and episode.violated:
-            self.usual_cost.append(episode.cost)
-        usual = sum(self.usual_cost) / max(1, len(self.usual_cost))
-        return episode.violated and episode.cost >= usual * (1 - 1e-9)
-
-    def _watch(self, violated: bool) -> None:
-        """Warn, once, when violations have become more frequent than certified."""
-        alarm = self.alarm
-        assert alarm is not None
-        before = alarm.alarmed
-        if alarm.update(violated) and not before:
-            self._say(
-                f"drift alarm: {alarm.violations} of the last {alarm.episodes} episodes had a "
-                f"violation, more than the {alarm.certified:.1%} that were certified allow; the "
-                "task, the agent or the shield is no longer as it was (false with probability at "
-                f"most {alarm.false_alarms:.0%})"
-            )
-
-    def _begin_step(
-        self, env_index: int, seen: Array, obs: Any, proposed: Any, verdict: Verdict
-    ) -> Verdict:
-        """Note the step in progress; where the fallback decides, ask the user's own one."""
-        episode, hopeless = self._episodes[env_index], verdict.no_safe_action or verdict.fallback
-        if hopeless and self.options.fallback is not None:
-            refused = verdict._replace(action=proposed)
-            verdict = use_fallback(self.options.fallback, obs, refused, self._actions)
-            episode.fallbacks += 1
-            self.fallbacks += 1
-        episode.current = seen, copy.copy(verdict.action), hopeless
-        episode.interventions += verdict.intervened
-        episode.no_safe_action += verdict.no_safe_action
-        self.interventions += verdict.intervened
-        return verdict
-
-    def _features(self, obs: Any) -> Array:
-        """One observation as the shield sees it, copied: environments may reuse their arrays."""
-        features = self.options.features
-        return np.array(obs if features is None else features(obs))
-
-    def _rating(self, obs: Any) -> RateActions | None:
-        """The agent rates its own kind of observation, not the features made from it."""
-        rate = self.rate_actions
-        if rate is None or self.options.features is None:
-            return rate
-        return lambda _, actions: rate(obs, actions)
-
 
 def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=5)
 
 
-def _signals_of(outcome: Any) -> Signals:
-    if not isinstance(outcome, Outcome):
-        raise TypeError(
-            "outcome: expected it to return advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE, "
-            f"found {outcome!r}"
-        )
-    return Signals(outcome == Outcome.UNSAFE, 0.0, outcome == Outcome.SAFE, "outcome")
+def _log(message: str) -> None:
+    level = logging.WARNING if "WARNING" in message else logging.INFO
+    logging.getLogger("advice").log(level, message)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from advice.types import Array, SpaceMismatchError
 
+Floats = NDArray[np.float64]
 _DTYPES = {np.dtype(code).name: np.dtype(code) for code in "efdbhilqBHILQ"}
 _MOST_VALUES = 4096  # of a Discrete space, all of which are candidates
 LARGE = 1e12
@@ -27,9 +28,9 @@ class Space:
     kind: Literal["box", "discrete"]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    low: NDArray[np.float64]
+    low: Floats
     """Lower bounds, flattened; empty for a Discrete space."""
-    high: NDArray[np.float64]
+    high: Floats
     n: int = 0
     start: int = 0
 
@@ -46,18 +47,15 @@ class Space:
     def __str__(self) -> str:
         if self.kind == "discrete":
             return f"Discrete({self.n}, start={self.start})"
-        low, high = _brief(self.low), _brief(self.high)
+        ends = [np.unique(x) for x in (self.low, self.high)]
+        low, high = ("..".join(f"{y:g}" for y in (x if len(x) == 1 else x[[0, -1]])) for x in ends)
         return f"Box(low {low}, high {high}, shape {self.shape}, {self.dtype})"
 
     def matches(self, other: Space) -> bool:
         """Same kind, shape and bounds (to float32 precision; the dtype is free)."""
-        return (
-            (self.kind, self.shape, self.n, self.start)
-            == (other.kind, other.shape, other.n, other.start)
-        ) and all(
-            np.array_equal(a.astype(np.float32), b.astype(np.float32))
-            for a, b in ((self.low, other.low), (self.high, other.high))
-        )
+        kinds = [(x.kind, x.shape, x.n, x.start) for x in (self, other)]
+        bounds = [np.concatenate([x.low, x.high], dtype=np.float32) for x in (self, other)]
+        return kinds[0] == kinds[1] and np.array_equal(bounds[0], bounds[1])
 
     def check(self, values: Any, what: str, batch: bool = False) -> Array:
         """``values`` as an array of this space's shape and a real dtype, or a ValueError.
@@ -88,38 +86,43 @@ class Space:
             return one_hot
         return values.reshape(*values.shape[: values.ndim - len(self.shape)], -1)
 
+    def scaling(self, columns: Array) -> tuple[Floats, Floats]:
+        """Offset and scale per number, so that ``(x - offset) / scale`` is about -1..1.
+
+        From the bounds where they are narrow enough; otherwise from the (N, size) ``columns``:
+        their median, and half the width of the middle 95 % (of all, if that is 0).
+        """
+        if self.kind == "discrete":
+            return np.full(self.n, 0.5), np.full(self.n, 0.5)
+        seen = columns.astype(np.float64)
+        offset = np.median(seen, axis=0)
+        low, high = np.quantile(seen, [0.025, 0.975], axis=0)
+        scale = np.where(high > low, high - low, np.ptp(seen, axis=0)) / 2
+        bounded = self.bounded
+        low, high = self.low[bounded], self.high[bounded]
+        offset[bounded], scale[bounded] = (low + high) / 2, (high - low) / 2
+        return offset, np.where(scale > 1e-9, scale, 1.0)
+
     def to_document(self) -> dict[str, Any]:
-        """Plain values for a file; infinite bounds become strings."""
-        return {
-            "kind": self.kind,
-            "shape": list(self.shape),
-            "dtype": self.dtype.name,
-            "low": [repr(float(x)) for x in self.low],
-            "high": [repr(float(x)) for x in self.high],
-            "n": self.n,
-            "start": self.start,
-        }
+        """Plain values for a file; bounds, which may be infinite, as strings."""
+        bounds = {name: [repr(float(x)) for x in getattr(self, name)] for name in ("low", "high")}
+        return vars(self) | bounds | {"shape": list(self.shape), "dtype": self.dtype.name}
 
     @staticmethod
     def from_document(document: dict[str, Any]) -> Space:
         """The space that :meth:`to_document` described; ValueError if there is no such space."""
-        space = Space(
-            kind=document["kind"],
-            shape=tuple(int(x) for x in document["shape"]),
-            dtype=_DTYPES[document["dtype"]],
-            low=np.array([float(x) for x in document["low"]]),
-            high=np.array([float(x) for x in document["high"]]),
-            n=int(document["n"]),
-            start=int(document["start"]),
-        )
-        size = 0 if space.kind == "discrete" else int(np.prod(space.shape, dtype=np.int64))
+        kind, n, start = document["kind"], int(document["n"]), int(document["start"])
+        shape = tuple(int(x) for x in document["shape"])
+        low, high = (np.array([float(x) for x in document[name]]) for name in ("low", "high"))
+        space = Space(kind, shape, _DTYPES[document["dtype"]], low, high, n, start)
+        size = 0 if kind == "discrete" else int(np.prod(shape, dtype=np.int64))
         valid = (
-            space.kind in ("box", "discrete")
-            and len(space.low) == len(space.high) == size
-            and bool((space.low <= space.high).all())
-            and (space.n > 0) == (space.kind == "discrete")
+            kind in ("box", "discrete")
+            and len(low) == len(high) == size
+            and bool((low <= high).all())
+            and (n > 0) == (kind == "discrete")
             and 0 < space.size <= 2**24
-            and space.n <= _MOST_VALUES
+            and n <= _MOST_VALUES
         )
         if not valid:
             raise ValueError(f"no such space: {str(document)[:200]}")
@@ -130,31 +133,23 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
     """Describe a Gymnasium space; ``discrete`` says whether it may be a Discrete one."""
     if isinstance(space, Space):
         return space
-    if (
-        discrete
-        and isinstance(getattr(space, "n", None), int | np.integer)
-        and isinstance(getattr(space, "start", 0), int | np.integer)
-        and getattr(space, "shape", ()) == ()
-    ):
-        if space.n > _MOST_VALUES:
+    n: Any = getattr(space, "n", None)
+    start = getattr(space, "start", 0)
+    whole = isinstance(n, int | np.integer) and isinstance(start, int | np.integer)
+    if discrete and whole and getattr(space, "shape", ()) == ():
+        if n > _MOST_VALUES:
             raise SpaceMismatchError(
                 f"{what}: expected at most {_MOST_VALUES} values, found {space!r}"
             )
-        none, start = np.zeros(0), int(getattr(space, "start", 0))
-        return Space("discrete", (), np.dtype(np.int64), none, none, int(space.n), start)
+        none = np.zeros(0)
+        return Space("discrete", (), np.dtype(np.int64), none, none, int(n), int(start))
     if hasattr(space, "low") and hasattr(space, "high"):
-        low = np.asarray(space.low, dtype=np.float64)
-        high = np.asarray(space.high, dtype=np.float64)
+        low, high = (np.asarray(x, dtype=np.float64) for x in (space.low, space.high))
         dtype = np.dtype(space.dtype)
         if dtype.name in _DTYPES and low.size > 0:
             return Space("box", low.shape, dtype, low.ravel(), high.ravel())
     wanted = "a Box or Discrete space" if discrete else "a Box space"
     raise SpaceMismatchError(f"{what}: expected {wanted} of numbers, found {space!r}")
-
-
-def _brief(bounds: NDArray[np.float64]) -> str:
-    values = np.unique(bounds)
-    return f"{values[0]:g}" if len(values) == 1 else f"{values[0]:g}..{values[-1]:g}"
 
 
 class FeatureSpace(NamedTuple):
@@ -188,12 +183,10 @@ class FeatureSpace(NamedTuple):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The smallest float that holds values of both spaces unchanged."""
-        kinds = [self.observation.dtype] + (
-            [self.action.dtype] if self.action.kind == "box" else []
-        )
-        return np.result_type(np.float32, *kinds)
+        boxes = [space.dtype for space in self if space.kind == "box"]
+        return np.result_type(np.float32, *boxes)
 
-    def features(self, obs: Any, actions: Any, batch: bool = False) -> NDArray[np.float64]:
+    def features(self, obs: Any, actions: Any, batch: bool = False) -> Floats:
         """(size,) feature of one observation and action, or (N, size) of a ``batch``; checked."""
         observed = self.observation.check(obs, "observation", batch)
         proposed = self.action.check(actions, "action", batch)
@@ -207,11 +200,10 @@ class FeatureSpace(NamedTuple):
         )
         if not (np.abs(features) < LARGE).all():  # nor is NaN
             parts = np.split(features, [self.observation.size], axis=-1)
-            for what, part in zip(("observation", "action"), parts, strict=True):
-                bad = part[~(np.abs(part) < LARGE)]
-                if len(bad):
-                    finite = f"numbers below {LARGE:g}" if np.isfinite(bad[0]) else "finite numbers"
-                    raise ValueError(f"{what}: expected {finite}, found {bad[0]:g}")
+            for what, part in zip(self._fields, parts, strict=True):
+                for bad in part[~(np.abs(part) < LARGE)][:1]:
+                    finite = f"numbers below {LARGE:g}" if np.isfinite(bad) else "finite numbers"
+                    raise ValueError(f"{what}: expected {finite}, found {bad:g}")
         return features
 
     def check_same(self, other: FeatureSpace) -> None:
@@ -222,26 +214,8 @@ class FeatureSpace(NamedTuple):
                     f"{what} space: the shield was made for {ours}, found {theirs}"
                 )
 
-    def scaling(self, features: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(size,) offset and (size,) scale of (N, size) features, see :func:`scaling`."""
-        parts = np.split(features, [self.observation.size], axis=1)
-        offsets, scales = zip(*map(scaling, self, parts), strict=True)
-        return np.concatenate(offsets), np.concatenate(scales)
-
-
-def scaling(space: Space, columns: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Offset and scale per number of a space, so that ``(x - offset) / scale`` is about -1..1.
-
-    From the bounds where they are narrow enough; otherwise from the (N, size) ``columns``: their
-    median, and half the width of the middle 95 % (of all, if that is 0).
-    """
-    if space.kind == "discrete":
-        return np.full(space.n, 0.5), np.full(space.n, 0.5)
-    seen = columns.astype(np.float64)
-    offset = np.median(seen, axis=0)
-    low, high = np.quantile(seen, [0.025, 0.975], axis=0)
-    scale = np.where(high > low, high - low, np.ptp(seen, axis=0)) / 2
-    bounded = space.bounded
-    low, high = space.low[bounded], space.high[bounded]
-    offset[bounded], scale[bounded] = (low + high) / 2, (high - low) / 2
-    return offset, np.where(scale > 1e-9, scale, 1.0)
+    def scaling(self, features: Array) -> tuple[Floats, Floats]:
+        """(size,) offset and (size,) scale of (N, size) features, see :meth:`Space.scaling`."""
+        columns = np.split(features, [self.observation.size], axis=1)
+        parts = [space.scaling(x) for space, x in zip(self, columns, strict=True)]
+        return np.concatenate([x[0] for x in parts]), np.concatenate([x[1] for x in parts])

@@ -5,13 +5,13 @@ Differences from the paper: see docs/methods/tabular.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig, TabularConfig
+from advice.shields.base import PostShield
 from advice.shields.candidates import Candidates, checked_ratings
 from advice.shields.spaces import FeatureSpace
 from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
@@ -25,12 +25,13 @@ def keys(features: Array) -> list[bytes]:
     return [row.tobytes() for row in np.rint(10.0 * features).astype(np.int64)]
 
 
-class TabularShield:
-    """Stores every unsafe (state, action) pair and replaces proposals that match one."""
+class TabularShield(PostShield):
+    """Stores every unsafe (state, action) pair and replaces proposals that match one.
 
-    k = 0
+    ``shield`` gives the candidate grid, as for ADVICE.
+    """
+
     armed = True
-    wants_fit = False
     learn_from = "executed"
 
     def __init__(
@@ -40,37 +41,28 @@ class TabularShield:
         config: TabularConfig | None = None,
         shield: ShieldConfig | None = None,
     ) -> None:
-        """``shield`` gives the candidate grid, as for ADVICE."""
         self.config = config or TabularConfig()
         shield = shield or ShieldConfig()
         self._space = FeatureSpace.read(observation_space, action_space)
-        self._actions = self._space.action
-        if self._actions.kind == "box" and not self._actions.bounded.all():
+        actions = self._space.action
+        if actions.kind == "box" and not actions.bounded.all():
             raise SpaceMismatchError(
-                f"the tabular shield needs a bounded action space, found {self._actions}"
+                f"the tabular shield needs a bounded action space, found {actions}"
             )
-        self._candidates = Candidates(
-            self._actions,
-            self._actions.low,
-            self._actions.high,
-            shield.candidates_per_dimension,
-            shield.candidate_budget,
-        )
+        grid = shield.candidates_per_dimension, shield.candidate_budget
+        self._candidates = Candidates(actions, actions.low, actions.high, *grid)
         self._split = self._space.observation.size
-        self._pairs: NDArray[np.float64] = np.zeros((0, self._split + self._actions.size))
+        self._pairs: NDArray[np.float64] = np.zeros((0, self._space.size))
         self._keys: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self._pairs)
 
-    def fit(self, progress: Callable[..., None] | None = None) -> None:
-        """A table needs no fit."""
-
     def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
         """Store an unsafe pair."""
         if outcome != Outcome.UNSAFE:
             return
-        pair = self._features(obs, self._actions.check(action, "action")[None])
+        pair = self._space.features(obs, action)[None]
         within = self.config.within  # then what lies near a stored pair reaches further than it
         known = (self._pairs == pair).all(axis=1).any() if within else self._matches(pair)[0]
         if not known:
@@ -83,28 +75,22 @@ class TabularShield:
         Best is what ``rate_actions`` rates highest, or else the nearest to the proposal. If every
         candidate is stored, the proposal is executed.
         """
-        proposal = self._features(obs, self._actions.check(action, "action")[None])
-        verdict = Verdict(action)
-        if not self._matches(proposal)[0]:
-            return verdict
-        own = proposal[0, self._split :]
-        candidates = self._candidates.fixed
-        if len(self._candidates.offsets):
-            candidates = np.concatenate([candidates, self._candidates.near(own)])
-        features = self._features(obs, candidates)
+        proposal = self._space.features(obs, action)
+        if not self._matches(proposal[None])[0]:
+            return Verdict(action)
+        own = proposal[self._split :]
+        candidates = np.concatenate([self._candidates.fixed, self._candidates.near(own)])
+        observations = np.broadcast_to(obs, (len(candidates), *np.shape(obs)))
+        features = self._space.features(observations, candidates, batch=True)
         unknown = np.flatnonzero(~self._matches(features))
-        verdict = verdict._replace(candidates=len(candidates))
         if len(unknown) == 0:
-            return verdict._replace(no_safe_action=True)
+            return Verdict(action, no_safe_action=True, candidates=len(candidates))
         if rate_actions is None:
             ratings = -np.square(features[unknown, self._split :] - own).sum(axis=1)
         else:
             ratings = checked_ratings(rate_actions(obs, candidates[unknown]), len(unknown))
-        best = unknown[np.argmax(ratings)]
-        return verdict._replace(action=candidates[best].copy(), intervened=True)
-
-    def end_episode(self, violated: bool) -> None:
-        """Nothing adapts."""
+        best = candidates[unknown[np.argmax(ratings)]].copy()
+        return Verdict(best, intervened=True, candidates=len(candidates))
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The stored pairs, in order."""
@@ -118,11 +104,6 @@ class TabularShield:
         if pairs.dtype != self._pairs.dtype or not np.isfinite(pairs).all():
             raise ValueError(f"stored pairs: expected finite numbers of {self._pairs.dtype}")
         self._pairs, self._keys = pairs, set(keys(pairs))
-
-    def _features(self, obs: Any, actions: Array) -> NDArray[np.float64]:
-        """One state and a stack of actions as rows of float64."""
-        observations = np.broadcast_to(obs, (len(actions), *np.shape(obs)))
-        return self._space.features(observations, actions, batch=True)
 
     def _matches(self, features: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which rows, all of one state, are unsafe by the table."""

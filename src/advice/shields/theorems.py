@@ -16,10 +16,8 @@ from scipy.special import digamma, gammaln
 
 from advice.shields.encoder import Floats
 
-FEWEST = 30
-"""Features of a class that a check of the assumptions needs."""
-SKEWNESS, KURTOSIS = 0.5, 1.0
-"""Deviations from their class means with more skewness or excess kurtosis are not Gaussian."""
+_FEWEST = 30  # features of a class that a check of the assumptions needs
+_SKEWNESS, _KURTOSIS = 0.5, 1.0  # more of it (excess kurtosis) is not Gaussian
 _MOST = 1000  # examples per class of which all pairs make the quantiles
 
 
@@ -36,9 +34,9 @@ class Margin:
 
 def pooled_spread(points: Floats, safe: NDArray[np.bool_]) -> float:
     """sigma: root mean square deviation from the class means, per dimension (N - 2 dividing)."""
-    groups = [points[safe], points[~safe]]
-    squares = sum(float(np.square(group - group.mean(0)).sum()) for group in groups if len(group))
-    freedom = sum(max(len(group) - 1, 0) for group in groups) * points.shape[1]
+    groups = [group for group in (points[safe], points[~safe]) if len(group)]
+    squares = sum(float(np.square(group - group.mean(0)).sum()) for group in groups)
+    freedom = (len(points) - len(groups)) * points.shape[1]
     return math.sqrt(squares / freedom) if freedom else math.nan
 
 
@@ -67,14 +65,13 @@ def margins_of(safe: Floats, unsafe: Floats, sigma: float) -> list[Margin]:
     """For the minimum, the 1 % and the 5 % quantile of the distances between two classes."""
     if not len(safe) or not len(unsafe):
         return []
-    nearest = float(cKDTree(safe).query(unsafe)[0].min())
+    gammas = {0.0: float(cKDTree(safe).query(unsafe)[0].min())}
     distances = cdist(*(x[:: -(-len(x) // _MOST)] for x in (safe, unsafe)))
-    rows = []
-    for quantile in (0.0, 0.01, 0.05):
-        gamma = float(np.quantile(distances, quantile)) if quantile else nearest
-        ratio = gamma / sigma if sigma > 0 else math.nan
-        rows.append(Margin(quantile, gamma, ratio, bound(gamma * gamma, sigma)))
-    return rows
+    gammas |= {quantile: float(np.quantile(distances, quantile)) for quantile in (0.01, 0.05)}
+    return [
+        Margin(quantile, gamma, gamma / sigma if sigma > 0 else math.nan, bound(gamma**2, sigma))
+        for quantile, gamma in gammas.items()
+    ]
 
 
 def bound(exponent: float, sigma: float) -> float:
@@ -89,11 +86,10 @@ def why_no_bound(safe: Floats, unsafe: Floats) -> str:
     the other leaves a gap. Gaussian noise: in each dimension, deviations from the class means have
     little skewness and excess kurtosis.
     """
-    if min(len(safe), len(unsafe)) < FEWEST:
-        return f"fewer than {FEWEST} held-out features of a class"
+    if min(len(safe), len(unsafe)) < _FEWEST:
+        return f"fewer than {_FEWEST} held-out features of a class"
     direction = safe.mean(0) - unsafe.mean(0)
-    gap = float(np.quantile(safe @ direction, 0.01) - np.quantile(unsafe @ direction, 0.99))
-    if gap <= 0:
+    if np.quantile(safe @ direction, 0.01) <= np.quantile(unsafe @ direction, 0.99):
         return "the classes overlap in the latent space"
     noise = np.concatenate([x - x.mean(0) for x in (safe, unsafe)])
     spread = noise.std(0)
@@ -101,6 +97,6 @@ def why_no_bound(safe: Floats, unsafe: Floats) -> str:
         return "a latent dimension is constant within the classes"
     noise /= spread
     skewness, kurtosis = np.abs((noise**3).mean(0)), np.abs((noise**4).mean(0) - 3)
-    if (skewness > SKEWNESS).any() or (kurtosis > KURTOSIS).any():
+    if (skewness > _SKEWNESS).any() or (kurtosis > _KURTOSIS).any():
         return "the spread within the classes is not Gaussian"
     return ""
