@@ -8,16 +8,18 @@ import pytest
 from made_shields import ACTIONS, OBSERVATIONS
 
 from advice import ShieldConfig
-from advice.shields.audit import Audit, audit, wilson
-from advice.shields.fit import DangerBin, Evidence, FitSummary, _nearness
-from advice.shields.model import Points
-from advice.shields.session import SessionOptions, ShieldSession
-from advice.shields.theorems import (
+from advice.shields.audit import (
+    Audit,
+    audit,
     binned_entropy,
     continuous_entropy,
     pooled_spread,
     why_no_bound,
+    wilson,
 )
+from advice.shields.fit import DangerBin, Evidence, FitSummary, _nearness
+from advice.shields.model import Points
+from advice.shields.session import SessionOptions, ShieldSession
 
 
 def test_wilson_by_hand():
@@ -51,8 +53,8 @@ def test_a_small_audit_by_hand():
     held = np.arange(11) >= 6
     found = audit(latent, safe, np.arange(11), held, k=2, k_max=3)
     at = found.at_k[1]
-    assert (at.k, at.safe_judged_safe, at.safe_judged_unsafe) == (2, 2, 1)
-    assert (at.unsafe_judged_safe, at.unsafe_judged_unsafe) == (1, 1)
+    assert (at.k, at.false_unsafe.count, at.false_unsafe.total) == (2, 1, 3)
+    assert (at.false_safe.count, at.false_safe.total) == (1, 2)
     assert at.balanced_accuracy == pytest.approx((2 / 3 + 1 / 2) / 2)
     assert [row.total for row in found.calibration] == [2, 0, 0, 3]
     assert found.calibration[3].rate == pytest.approx(2 / 3)

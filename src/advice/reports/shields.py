@@ -96,10 +96,10 @@ def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay])
             "unsafe let through": " ".join(str(row.false_safe).split()),
             "safe refused": " ".join(str(row.false_unsafe).split()),
             "balanced accuracy": row.balanced_accuracy,
-            "safe, endorsed": row.safe_judged_safe,
-            "safe, refused": row.safe_judged_unsafe,
-            "unsafe, endorsed": row.unsafe_judged_safe,
-            "unsafe, refused": row.unsafe_judged_unsafe,
+            "safe, endorsed": row.false_unsafe.total - row.false_unsafe.count,
+            "safe, refused": row.false_unsafe.count,
+            "unsafe, endorsed": row.false_safe.count,
+            "unsafe, refused": row.false_safe.total - row.false_safe.count,
         }
         for row in audit.at_k
     ]

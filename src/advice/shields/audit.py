@@ -2,8 +2,8 @@
 
 Accuracy alone says little: a shield that judges the state and never the action can be accurate and
 of no use. So the audit also says how often the verdict depends on the action and how often steps
-that survived are refused. The theorems' bounds are given only where the held-out features are as
-the theorems assume, and they are no guarantees.
+that survived are refused. The bounds of the paper's theorems assume separate classes with Gaussian
+noise; they are given only where the held-out features are like that, and they are no guarantees.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+from scipy.special import digamma, gammaln
 
-from advice.shields import theorems
 from advice.shields.cautiousness import required_votes
 from advice.shields.encoder import Floats
 from advice.shields.fit import DangerBin, Evidence, FitSummary
 from advice.shields.neighbours import Neighbours
 
-_FEW = 30  # unsafe examples below which a rate says little
-LOW_ACCURACY = 0.7
-"""The audit warns of a balanced accuracy below this."""
-ACTION_MATTERS = 0.2
-"""And where the verdict depends on the action in fewer states near danger than this share."""
+_FEW = 30  # examples of a class below which a rate or a check of assumptions says little
+LOW_ACCURACY, ACTION_MATTERS = 0.7, 0.2
+"""The audit warns of a balanced accuracy below the first, and where the verdict depends on the
+action in fewer states near danger than the second, a share."""
+_SKEWNESS, _KURTOSIS = 0.5, 1.0  # more of it (excess kurtosis) is not Gaussian
+_MOST = 1000  # examples per class of which all pairs make the quantiles
 
 
 @dataclass(frozen=True)
@@ -59,18 +61,22 @@ def wilson(count: int, total: int) -> Rate:
 
 @dataclass(frozen=True)
 class AtK:
-    """The confusion matrix when K safe neighbours are asked for."""
+    """What K safe neighbours being asked for means for the held-out examples."""
 
     k: int
-    safe_judged_safe: int
-    safe_judged_unsafe: int
-    unsafe_judged_safe: int
-    unsafe_judged_unsafe: int
-    false_safe: Rate
-    """Share of the unsafe that would have been endorsed."""
-    false_unsafe: Rate
-    """Share of the safe that would have been refused."""
+    false_safe: Rate  # of the unsafe, those that would have been endorsed
+    false_unsafe: Rate  # of the safe, those that would have been refused
     balanced_accuracy: float
+
+
+@dataclass(frozen=True)
+class Margin:
+    """A quantile of the safe-to-unsafe distances and the misclassification bound it gives."""
+
+    quantile: float
+    gamma: float
+    gamma_over_sigma: float
+    bound: float  # exp(-gamma^2 / 2 sigma^2), Theorem 1
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class Audit:
     """Held-out examples whose last voter is farther away than for 99 % of the training features."""
     sigma: float
     """Pooled within-class standard deviation per latent dimension."""
-    margins: list[theorems.Margin]
+    margins: list[Margin]
     """For the minimum, the 1 % and the 5 % quantile."""
     entropy_binned: float
     """Of the fitted features in the latent space, 16 bins a dimension, in nats."""
@@ -122,9 +128,8 @@ class Audit:
     def line(self) -> str:
         """The verdict, the most important figures and the warnings, in one line."""
         verdict = "the audit warns" if self.warnings else "the audit finds nothing against it"
-        refused = ""
+        share, refused = _share(self.survived_refused.rate), ""
         if self.nearness:
-            share = _share(self.survived_refused.rate)
             refused = f", {share} of the steps that survived there are refused"
         warned = "".join(f". WARNING: {x.rstrip('.')}" for x in self.warnings)
         return (
@@ -148,38 +153,33 @@ class Audit:
             " K   false safe (95 % interval)    false unsafe (95 % interval)  balanced accuracy",
         ]
         marked = [(">" if row.k == self.k else " ", row) for row in self.at_k]
-        lines += [
-            f"{mark}{row.k}   {row.false_safe!s:<29} {row.false_unsafe!s:<29} "
-            f"{row.balanced_accuracy:.3f}"
-            for mark, row in marked
-        ]
+        for mark, row in marked:
+            rates = f"{row.false_safe!s:<29} {row.false_unsafe!s:<29} {row.balanced_accuracy:.3f}"
+            lines.append(f"{mark}{row.k}   {rates}")
         lines += ["", " K   safe: let through, refused    unsafe: let through, refused"]
-        lines += [
-            f"{mark}{row.k}   {row.safe_judged_safe:>10} {row.safe_judged_unsafe:>10}"
-            f"          {row.unsafe_judged_safe:>10} {row.unsafe_judged_unsafe:>10}"
-            for mark, row in marked
-        ]
+        for mark, row in marked:
+            safe, unsafe = row.false_unsafe, row.false_safe
+            counts = f"{safe.total - safe.count:>10} {safe.count:>10}          "
+            counts += f"{unsafe.count:>10} {unsafe.total - unsafe.count:>10}"
+            lines.append(f"{mark}{row.k}   {counts}")
+        matters, none = _share(self.evidence.action_matters), _share(self.evidence.no_safe_action)
         lines += [
             "",
-            "Near danger the verdict depends on the action in "
-            f"{_share(self.evidence.action_matters)} of the held-out states; no candidate is safe "
-            f"in {_share(self.evidence.no_safe_action)}.",
+            f"Near danger the verdict depends on the action in {matters} of the held-out states; "
+            f"no candidate is safe in {none}.",
         ]
         if self.nearness:
-            lines.append(
-                "Danger of the state   survived: steps, refused   led to a violation: "
-                "steps, refused"
-            )
+            led = "led to a violation: steps, refused"
+            lines.append(f"Danger of the state   survived: steps, refused   {led}")
         for x in self.nearness:
             survived = f"{x.survived_refused / x.survived:.0%}" if x.survived else "-"
             led = f"{x.led_refused / x.led:.0%}" if x.led else "-"
-            lines.append(
-                f"{x.low:>8.0%} to {x.high:<6.0%} {x.survived:>14} {survived:>10}"
-                f" {x.led:>26} {led:>10}"
-            )
-        lines += ["", "Calibration: safe neighbours -> share that was safe"]
-        lines += [f"    {n}  {row} of {row.total}" for n, row in enumerate(self.calibration)]
+            counts = f"{x.survived:>14} {survived:>10} {x.led:>26} {led:>10}"
+            lines.append(f"{x.low:>8.0%} to {x.high:<6.0%} {counts}")
         lines += [
+            "",
+            "Calibration: safe neighbours -> share that was safe",
+            *(f"    {n}  {row} of {row.total}" for n, row in enumerate(self.calibration)),
             "",
             f"Far from the training features: {self.far}",
             f"Spread within classes (sigma): {self.sigma:.4g}",
@@ -228,80 +228,132 @@ def audit(
     at_k = []
     for asked in range(1, k_max + 1):
         passed = votes >= required_votes(asked, k_max, len(train))
-        kept, refused, missed, caught = (
-            int((a & b).sum()) for a in (test_safe, ~test_safe) for b in (passed, ~passed)
-        )
-        false_safe, false_unsafe = wilson(missed, missed + caught), wilson(refused, kept + refused)
-        balanced = 1 - (false_safe.rate + false_unsafe.rate) / 2
-        cells = kept, refused, missed, caught
-        at_k.append(AtK(asked, *cells, false_safe, false_unsafe, balanced))
+        missed, refused = passed[~test_safe], ~passed[test_safe]
+        rates = wilson(int(missed.sum()), len(missed)), wilson(int(refused.sum()), len(refused))
+        at_k.append(AtK(asked, *rates, 1 - (rates[0].rate + rates[1].rate) / 2))
     voted = [test_safe[votes == x] for x in range(min(k_max, len(train)) + 1)]
-    sigma, entropy = theorems.pooled_spread(test, test_safe), theorems.binned_entropy(latent)
-    classes = test[test_safe], test[~test_safe]
-    evidence = summary.evidence if summary else Evidence()
-    accuracy = at_k[max(k, 1) - 1].balanced_accuracy
-    return Audit(
+    sigma, entropy = pooled_spread(test, test_safe), binned_entropy(latent)
+    classes, evidence = (
+        (test[test_safe], test[~test_safe]),
+        summary.evidence if summary else Evidence(),
+    )
+    found = Audit(
         k=k,
         k_max=k_max,
         train_safe=int(train_safe.sum()),
         train_unsafe=int((~train_safe).sum()),
-        held_out_safe=int(test_safe.sum()),
-        held_out_unsafe=int((~test_safe).sum()),
+        held_out_safe=len(classes[0]),
+        held_out_unsafe=len(classes[1]),
         held_out_episodes=len(np.unique(episodes[held_out])),
         at_k=at_k,
         calibration=[wilson(int(x.sum()), len(x)) for x in voted],
         far=wilson(int((farthest > usual).sum()), len(farthest)),
         sigma=sigma,
-        margins=theorems.margins_of(*classes, sigma),
+        margins=margins_of(*classes, sigma),
         entropy_binned=entropy,
-        entropy_continuous=theorems.continuous_entropy(latent),
-        entropy_bound=theorems.bound(entropy, sigma),
-        no_bound=theorems.why_no_bound(*classes),
+        entropy_continuous=continuous_entropy(latent),
+        entropy_bound=_bound(entropy, sigma),
+        no_bound=why_no_bound(*classes),
         evidence=evidence,
         nearness=list(summary.nearness) if summary else [],
-        warnings=_warnings(train_safe, test_safe, accuracy, evidence.action_matters, labels),
+        warnings=[],
     )
+    found.warnings.extend(_warnings(found, labels))
+    return found
 
 
-def _warnings(
-    train_safe: NDArray[np.bool_],
-    test_safe: NDArray[np.bool_],
-    accuracy: float,
-    action_matters: float,
-    labels: str,
-) -> list[str]:
-    """What to know before relying on the shield: too few examples, or it cannot help."""
-    learnt, unsafe = (int((~x).sum()) for x in (train_safe, test_safe))
-    worst = wilson(0, unsafe).high
-    cases = [
-        (
-            len(test_safe) == 0,
-            "nothing could be held out: too few episodes of both kinds. The rates are unknown.",
-        ),
-        (
-            0 < unsafe < _FEW,
-            f"only {unsafe} unsafe examples were held out: even if none was endorsed, the true "
-            f"rate may be up to {worst:.0%}. Use more construction episodes.",
-        ),
-        (
-            learnt < _FEW,
-            f"only {learnt} unsafe examples to learn from: the shield cannot refuse what is unlike "
-            "any of them.",
-        ),
-        (
-            labels == "paper",
-            "safe examples are first steps and goals only: the shield learns where danger is, "
-            "hardly which action leads there.",
-        ),
-        (
-            action_matters < ACTION_MATTERS,
-            f"near danger the verdict depends on the action in {action_matters:.0%} of the states "
-            "only: replacing actions helps little.",
-        ),
-        (
-            accuracy < LOW_ACCURACY,
-            f"the balanced accuracy on held-out episodes is {accuracy:.2f}: the shield cannot tell "
-            "safe from unsafe steps well.",
-        ),
+def _warnings(found: Audit, labels: str) -> list[str]:
+    """Too few examples, or signs that the shield cannot help."""
+    warnings, unsafe = [], found.held_out_unsafe
+    if found.held_out_safe + unsafe == 0:
+        warnings.append("nothing could be held out: too few episodes of both kinds.")
+    if 0 < unsafe < _FEW:
+        worst = (
+            f"even if none was endorsed, the true rate may be up to {wilson(0, unsafe).high:.0%}"
+        )
+        warnings.append(f"only {unsafe} unsafe examples were held out: {worst}.")
+    if found.train_unsafe < _FEW:
+        unlike = "the shield cannot refuse what is unlike any of them"
+        warnings.append(f"only {found.train_unsafe} unsafe examples to learn from: {unlike}.")
+    if labels == "paper":
+        hardly = "the shield learns where danger is, hardly which action leads there"
+        warnings.append(f"safe examples are first steps and goals only: {hardly}.")
+    if (matters := found.evidence.action_matters) < ACTION_MATTERS:
+        where = f"near danger the verdict depends on the action in {matters:.0%} of the states only"
+        warnings.append(f"{where}: replacing actions helps little.")
+    if (accuracy := found.balanced_accuracy) < LOW_ACCURACY:
+        low = f"the balanced accuracy on held-out episodes is {accuracy:.2f}"
+        warnings.append(f"{low}: the shield cannot tell safe from unsafe steps well.")
+    return warnings
+
+
+# -- the quantities of the paper's theorems, measured on latent points -------------------------
+
+
+def pooled_spread(points: Floats, safe: NDArray[np.bool_]) -> float:
+    """sigma: root mean square deviation from the class means, per dimension (N - 2 dividing)."""
+    groups = [group for group in (points[safe], points[~safe]) if len(group)]
+    squares = sum(float(np.square(group - group.mean(0)).sum()) for group in groups)
+    freedom = (len(points) - len(groups)) * points.shape[1]
+    return math.sqrt(squares / freedom) if freedom else math.nan
+
+
+def binned_entropy(points: Floats, bins: int = 16) -> float:
+    """-sum p log p over the occupied cells of a grid with ``bins`` cells per dimension."""
+    low, width = points.min(0), np.maximum(np.ptp(points, axis=0), 1e-12)
+    cells = np.minimum((points - low) / width * bins, bins - 1).astype(np.int64)
+    p = np.unique(cells, axis=0, return_counts=True)[1] / len(points)
+    return float(-(p * np.log(p)).sum())
+
+
+def continuous_entropy(points: Floats, k: int = 3) -> float:
+    """Kozachenko-Leonenko: psi(N) - psi(k) + log V_d + (d/N) sum log r_i, r_i the distance to the
+    k-th neighbour and V_d the volume of the unit ball; over distinct points."""
+    distinct = np.unique(points, axis=0)
+    n, d = distinct.shape
+    if n <= k:
+        return math.nan
+    distances, _ = cKDTree(distinct).query(distinct, k=[k + 1])
+    volume = d / 2 * math.log(math.pi) - gammaln(d / 2 + 1)
+    spread = float(np.log(np.maximum(distances, 1e-300)).mean())
+    return float(digamma(n) - digamma(k) + volume + d * spread)
+
+
+def margins_of(safe: Floats, unsafe: Floats, sigma: float) -> list[Margin]:
+    """For the minimum, the 1 % and the 5 % quantile of the distances between two classes."""
+    if not len(safe) or not len(unsafe):
+        return []
+    gammas = {0.0: float(cKDTree(safe).query(unsafe)[0].min())}
+    distances = cdist(*(x[:: -(-len(x) // _MOST)] for x in (safe, unsafe)))
+    gammas |= {quantile: float(np.quantile(distances, quantile)) for quantile in (0.01, 0.05)}
+    return [
+        Margin(quantile, gamma, gamma / sigma if sigma > 0 else math.nan, _bound(gamma**2, sigma))
+        for quantile, gamma in gammas.items()
     ]
-    return [warning for applies, warning in cases if applies]
+
+
+def _bound(exponent: float, sigma: float) -> float:
+    """exp(-exponent / 2 sigma^2)."""
+    return math.exp(-exponent / (2 * sigma * sigma)) if sigma > 0 else math.nan
+
+
+def why_no_bound(safe: Floats, unsafe: Floats) -> str:
+    """Why the theorems' assumptions do not hold for (N, latent) features of two classes, or "".
+
+    Separate classes: along the line through both means, the 1 % of each class that is nearest to
+    the other leaves a gap. Gaussian noise: in each dimension, deviations from the class means have
+    little skewness and excess kurtosis.
+    """
+    if min(len(safe), len(unsafe)) < _FEW:
+        return f"fewer than {_FEW} held-out features of a class"
+    direction = safe.mean(0) - unsafe.mean(0)
+    if np.quantile(safe @ direction, 0.01) <= np.quantile(unsafe @ direction, 0.99):
+        return "the classes overlap in the latent space"
+    noise = np.concatenate([x - x.mean(0) for x in (safe, unsafe)])
+    spread = noise.std(0)
+    if (spread < 1e-12).any():
+        return "a latent dimension is constant within the classes"
+    noise /= spread
+    skewness, kurtosis = np.abs((noise**3).mean(0)), np.abs((noise**4).mean(0) - 3)
+    gaussian = (skewness <= _SKEWNESS).all() and (kurtosis <= _KURTOSIS).all()
+    return "" if gaussian else "the spread within the classes is not Gaussian"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from advice.types import Array, Outcome, RateActions, Verdict
 
 
-class PostShield(Protocol):
+class PostShield:
     """Replaces unsafe proposals before they are executed.
 
     A subclass inherits a shield that is never armed, learns nothing and has no state.
@@ -31,11 +31,9 @@ class PostShield(Protocol):
 
     def fit(self, progress: Callable[..., None] | None = None) -> Any:
         """Learn from what was recorded; afterwards the shield is armed."""
-        return None
 
     def record(self, obs: Any, action: Any, outcome: Outcome) -> None:
         """Remember an executed action and its outcome."""
-        return None
 
     def guard(self, obs: Any, action: Any, rate_actions: RateActions | None = None) -> Verdict:
         """Endorse the proposal or replace it."""
@@ -43,7 +41,6 @@ class PostShield(Protocol):
 
     def end_episode(self, violated: bool) -> None:
         """Close an episode that had a violation or not."""
-        return None
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The whole state, as arrays and a JSON document."""
@@ -51,7 +48,6 @@ class PostShield(Protocol):
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
         """Continue from a snapshot exactly as the shield that made it."""
-        return None
 
 
 class NoShield(PostShield):

@@ -118,9 +118,7 @@ class DriftAlarm:
         self.false_alarms = _checked("false_alarms", false_alarms)
         self._started = np.zeros(len(_ODDS))
         self.episodes = self.violations = 0
-        self.evidence = 1.0
-        """The mixture; the alarm is given when it reaches 1 / false_alarms."""
-        self.alarmed = False
+        self.evidence, self.alarmed = 1.0, False  # alarm when the mixture reaches 1 / false_alarms
 
     def update(self, violation: bool) -> bool:
         """Add one episode; True from the alarm on."""
@@ -149,10 +147,8 @@ def drift_step(
 class Tested(NamedTuple):
     """What :func:`learn_then_test` found."""
 
-    chosen: int | None
-    """The loosest setting whose rate is shown to be small enough; None if not even the first."""
-    needed: int
-    """Episodes from which on no loss at all would show that the rate is small enough."""
+    chosen: int | None  # the loosest setting that is good enough; None if not even the first is
+    needed: int  # episodes from which on no loss at all would show that the rate is small enough
 
 
 def hoeffding_bentkus(mean: Numbers, count: int, limit: float) -> Floats:

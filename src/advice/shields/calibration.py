@@ -17,8 +17,8 @@ from advice.types import AdviceError, Outcome
 if TYPE_CHECKING:
     from advice.shields.shield import Shield
 
+# the limits of the risk that are tried: such shares of the safe fitted points lie below
 _SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""The limits of the risk that are tried: as many of the safe fitted points lie below."""
 
 
 class Calibrated(NamedTuple):

@@ -12,11 +12,9 @@ from advice.shields.spaces import Space
 from advice.types import Array, SettingError
 
 Floats = NDArray[np.float64]
-FACTORS = (0.5, 0.0, -0.5, -1.0)
-"""In many dimensions a proposal is also tried weaker and reversed: these times its distance from
-the middle."""
-RADII = (0.05, 0.15, 0.4)
-"""And with noise of these shares of the range around it."""
+# in many dimensions a proposal is also tried weaker and reversed, these times its distance from
+# the middle, and with noise of these shares of the range around it
+FACTORS, RADII = (0.5, 0.0, -0.5, -1.0), (0.05, 0.15, 0.4)
 _MOST_NUMBERS, _MOST_HIDDEN = 2**21, 2**23
 
 
@@ -51,8 +49,7 @@ class Candidates:
     ) -> None:
         self.space, self._low, self._high = space, low, high
         size, half = len(low), budget // 2
-        self.offsets = np.zeros((0, size))
-        """(L, size) what is added to each of the points made from a proposal."""
+        self.offsets = np.zeros((0, size))  # added to each of the points made from a proposal
         self._factors, self._middle = np.zeros((0, 1)), (low + high) / 2
         if space.kind == "discrete":
             self.fixed: Array = np.arange(space.start, space.start + space.n, dtype=space.dtype)
@@ -91,11 +88,8 @@ def checked_ratings(ratings: Any, count: int) -> Floats:
 
 
 def _around(count: int, size: int) -> tuple[Floats, Floats]:
-    """(count, size) offsets, as shares of the range, and (count, 1) factors of a proposal.
-
-    First the proposal itself times each of :data:`FACTORS`, then points around it, with each of
-    :data:`RADII` in turn.
-    """
+    """(count, size) offsets, as shares of the range, and (count, 1) factors of a proposal: first
+    each of FACTORS without an offset, then offsets with each of RADII in turn."""
     offsets, factors = np.zeros((count, size)), np.ones((count, 1))
     scaled = min(len(FACTORS), count // 2)
     factors[:scaled, 0] = FACTORS[:scaled]

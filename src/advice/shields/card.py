@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,14 +34,8 @@ its neighbours in the recorded data call unsafe.
 """
 
 
-@dataclass(frozen=True)
-class Card:
-    """Prints as Markdown."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+class Card(str):
+    """The card's text."""
 
     def write(self, shield_file: Path) -> Path:
         """Write the card beside a shield's file, and say in it whose card it is."""
@@ -50,7 +43,7 @@ class Card:
         path = shield_file.with_name("card.md")
         if path.exists() and not path.read_bytes().startswith(mark.encode()):
             path = shield_file.with_name(f"{shield_file.stem}.card.md")
-        write_atomically(path, [(mark + self.text).encode()])
+        write_atomically(path, [(mark + self).encode()])
         return path
 
 

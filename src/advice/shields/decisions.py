@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advice.config import ShieldConfig
+from advice.shields.base import PostShield
 from advice.shields.candidates import checked_ratings
 from advice.shields.cautiousness import Cautiousness, required_votes
-from advice.shields.checks import Checks, FarData
+from advice.shields.checks import RADIUS, Checks, FarData, Rule, Rules
 from advice.shields.encoder import Floats
 from advice.shields.model import FittedModel
-from advice.shields.rules import RADIUS, Rule, Rules
 from advice.shields.spaces import FeatureSpace, Space
 from advice.types import Array, FallbackAction, NotFittedError, RateActions, Verdict
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from advice.shields.explain import Explanation
 
 
-class Decisions:
+class Decisions(PostShield):
     """The part of :class:`~advice.shields.shield.Shield` that decides on proposals."""
 
     config: ShieldConfig

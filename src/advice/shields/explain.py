@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advice.shields.checks import Rule, brief
 from advice.shields.encoder import Floats
-from advice.shields.rules import Rule
 from advice.types import Array, Verdict
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Explanation:
         order = np.lexsort((-self.candidate_ratings, ~good if good.any() else -votes))
         shown = f"; the first {_SHOWN}:" if len(good) > _SHOWN else ":"
         lines = [
-            f"proposed {_brief(self.proposal)}: {self.decision}",
-            f"executed {_brief(verdict.action)}",
+            f"proposed {brief(self.proposal)}: {self.decision}",
+            f"executed {brief(verdict.action)}",
             f"safe neighbours {verdict.safe_neighbours} of {len(self.neighbour_safe)}, "
             f"needed {self.required} (K = {self.k})",
             *([str(self.rule)] if self.rule else []),
@@ -88,7 +88,7 @@ class Explanation:
             "   safe neighbours      rating  action",
             *(
                 f"{'*' if good[i] else ' '}  {votes[i]:>15} {self.candidate_ratings[i]:>11.4g}  "
-                + _brief(self.candidates[i])
+                + brief(self.candidates[i])
                 for i in order[:_SHOWN]
             ),
         ]
@@ -133,7 +133,3 @@ def _plane(rows: Array) -> tuple[Array, Array]:
     """The first two numbers of each row (the second is 0 where there is one)."""
     flat = rows.reshape(len(rows), -1)
     return flat[:, 0], flat[:, 1] if flat.shape[1] > 1 else np.zeros(len(flat))
-
-
-def _brief(action: Any) -> str:
-    return np.array2string(np.asarray(action), precision=3, threshold=8, separator=", ")

@@ -20,10 +20,8 @@ _CLOSE = 1.0 + 1e-9  # the tree may round its distances otherwise than we do
 class Nearest(NamedTuple):
     """Neighbours of M queries, nearest first; n = min(K_max, points)."""
 
-    indices: NDArray[np.int64]
-    """(M, n)"""
-    squared: Floats
-    """(M, n) squared distances."""
+    indices: NDArray[np.int64]  # (M, n)
+    squared: Floats  # (M, n) squared distances
 
 
 class Neighbours:

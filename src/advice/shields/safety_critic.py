@@ -14,10 +14,7 @@ from advice.types import Array, RateActions, SpaceMismatchError, Verdict
 
 
 class SafetyCriticShield(PostShield):
-    """Replaces a proposal of ``agent`` whose failure probability exceeds the threshold.
-
-    ``agent`` is a :class:`advice.agents.csc.CSC`, which trains the critic.
-    """
+    """Replaces a proposal whose failure probability exceeds the threshold of the agent, a CSC."""
 
     armed = True
     intervention_penalty = 0.0  # the multiplier already penalises danger
@@ -27,10 +24,8 @@ class SafetyCriticShield(PostShield):
         self._agent = agent
 
     def guard(self, obs: Any, action: Any, rate_actions: RateActions | None = None) -> Verdict:
-        """Execute the first of up to ``draws`` noisy actions with Q_C ≤ ε, else that of least Q_C.
-
-        The proposal is the first of them. ``rate_actions`` is not used.
-        """
+        """Execute the first of up to ``draws`` noisy actions with Q_C ≤ ε, else that of least Q_C;
+        the proposal is the first of them."""
         agent = self._agent
         draws = agent.scale(action)[None]
         if agent.failure_probabilities(obs, draws)[0] <= agent.threshold:
@@ -52,11 +47,8 @@ class SafetyCriticShield(PostShield):
         return {name: a for name, a in arrays.items() if name.startswith(".safety_critic")}, {}
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        """Give the agent the safety critic of a snapshot, or raise and leave it unchanged.
-
-        An empty snapshot changes nothing: early checkpoints have the critic in the agent's part.
-        """
-        if not arrays:
+        """Give the agent the safety critic of a snapshot, or raise and leave it unchanged."""
+        if not arrays:  # early checkpoints have the critic in the agent's part only
             return
         for name, expected in self.snapshot()[0].items():
             if arrays[name].shape != expected.shape:

@@ -26,20 +26,14 @@ from advice.types import Array, BudgetSpentError, OneClassError, Outcome, RateAc
 class StepGuard:
     """Guards the steps of one episode: holds replacements, and passes while a violation lasts."""
 
-    inside: bool = False
-    """The last step was unsafe and the episode goes on."""
-    held: tuple[Any, int] | None = None
-    """A replacement and for how many more steps it may be executed."""
+    inside: bool = False  # the last step was unsafe and the episode goes on
+    held: tuple[Any, int] | None = None  # a replacement, for how many more steps
 
     def __call__(
         self, shield: Any, obs: Array, proposed: Any, rate_actions: RateActions | None
     ) -> Verdict:
-        """The verdict on one proposal.
-
-        An unarmed shield endorses everything, and so does an armed one while a violation lasts: it
-        knows ways into danger, not out of it.
-        """
-        if not shield.armed or self.inside:
+        """The verdict on one proposal."""
+        if not shield.armed or self.inside:  # a shield knows ways into danger, not out of it
             self.held = None  # it led into the violation
             return Verdict(proposed)
         held = {"held": self.held[0]} if self.held else {}  # other shields do not know the argument
@@ -67,13 +61,12 @@ class Episode:
     success: bool = False
     interventions: int = 0
     no_safe_action: int = 0
-    fallbacks: int = 0
-    """Steps on which the user's own fallback decided."""
+    fallbacks: int = 0  # steps on which the user's own fallback decided
     guard: StepGuard = field(default_factory=StepGuard)
+    # of the step in progress: observation, executed action, was there no safe action?
     current: tuple[Array, Any, bool] | None = None
-    """Observation and executed action of the step in progress; was there no safe action?"""
+    # labelled steps that the shield gets when the episode ends
     waiting: list[tuple[Array, Any, Outcome]] = field(default_factory=list)
-    """Labelled steps that the shield gets when the episode ends."""
 
 
 class ShieldSession:
@@ -102,6 +95,11 @@ class ShieldSession:
             raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
         own = getattr(self.shield, "config", None)
         self.config = own if isinstance(own, ShieldConfig) else options.config or ShieldConfig()
+        penalty, learn_from = self.config.intervention_penalty, self.config.learn_from
+        self.penalty = float(getattr(self.shield, "intervention_penalty", penalty))
+        """What the agent loses for a proposal that was replaced."""
+        self.learn_from = str(getattr(self.shield, "learn_from", learn_from))
+        """Which action of an intervention the agent learns from."""
         self._actions = read_space(action_space, "action space", discrete=True)
         self.rules, self.num_envs = rules or SignalRules(options.terminal), num_envs
         self.episodes = self.violations = self.interventions = self.fallbacks = 0
@@ -119,23 +117,10 @@ class ShieldSession:
         return Episode(EpisodeLabels(self.config.labels, self.config.unsafe_per_episode))
 
     @property
-    def penalty(self) -> float:
-        """What the agent loses for a proposal that was replaced."""
-        default = self.config.intervention_penalty
-        return float(getattr(self.shield, "intervention_penalty", default))
-
-    @property
-    def learn_from(self) -> str:
-        """Which action of an intervention the agent learns from."""
-        return str(getattr(self.shield, "learn_from", self.config.learn_from))
-
-    @property
     def budget_spent(self) -> bool:
         """True once ``max_violations`` episodes have had a violation."""
         limit = self.options.max_violations
         return limit is not None and self.violations >= limit
-
-    # -- before a step -------------------------------------------------------------------------
 
     def start_episode(self, env_index: int = 0) -> None:
         """Begin an episode; one that is under way counts as ended."""
@@ -154,13 +139,10 @@ class ShieldSession:
     def guard(self, obs: Any, proposed: Any, env_index: int = 0) -> Verdict:
         """The verdict on one proposal, see :class:`StepGuard`."""
         self.check_budget()
-        seen, rate, rating = self._features(obs), self.rate_actions, self.rate_actions
+        seen, rate = self._features(obs), self.rate_actions
         if rate is not None and self.options.features is not None:
-
-            def rating(_: Array, actions: Array) -> Array:  # the agent rates its own observations
-                return rate(obs, actions)
-
-        verdict = self._episodes[env_index].guard(self.shield, seen, proposed, rating)
+            rate = _for_observation(rate, obs)
+        verdict = self._episodes[env_index].guard(self.shield, seen, proposed, rate)
         return self._begin_step(env_index, seen, obs, proposed, verdict)
 
     def guard_batch(
@@ -223,8 +205,6 @@ class ShieldSession:
             "penalty": self.penalty if verdict.intervened else 0.0,
             "armed": self.shield.armed,
         }
-
-    # -- after a step --------------------------------------------------------------------------
 
     def record(
         self,
@@ -338,6 +318,11 @@ class ShieldSession:
         """Write the shield to ``save_path``, if one was given."""
         if self.options.save_path is not None:
             self.shield.save(self.options.save_path)
+
+
+def _for_observation(rate: RateActions, obs: Any) -> RateActions:
+    """The agent rates its own kind of observation, not the features made from it."""
+    return lambda _, actions: rate(obs, actions)
 
 
 def _warn(message: str) -> None:

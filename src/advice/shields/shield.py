@@ -17,13 +17,12 @@ from advice.shields.bounds import clopper_pearson
 from advice.shields.calibration import Calibrated, calibrate, read_calibrated
 from advice.shields.candidates import check_size
 from advice.shields.cautiousness import Cautiousness
-from advice.shields.checks import FarData
+from advice.shields.checks import FarData, Rules
 from advice.shields.compact import compact, expand, shrink
 from advice.shields.decisions import Decisions
 from advice.shields.fit import FitSummary, fit_model
 from advice.shields.memory import StepMemory
 from advice.shields.model import FittedModel
-from advice.shields.rules import Rules
 from advice.shields.spaces import FeatureSpace
 from advice.types import (
     AdviceError,

@@ -16,8 +16,7 @@ from advice.types import Array, SpaceMismatchError
 Floats = NDArray[np.float64]
 _DTYPES = {np.dtype(code).name: np.dtype(code) for code in "efdbhilqBHILQ"}
 _MOST_VALUES = 4096  # of a Discrete space, all of which are candidates
-LARGE = 1e12
-"""Numbers of this size or more are refused: no encoder could scale them."""
+LARGE = 1e12  # numbers of this size or more are refused: no encoder could scale them
 _WIDE = 1e6  # a Box bound beyond this does not tell the scale of the values
 
 
@@ -28,8 +27,7 @@ class Space:
     kind: Literal["box", "discrete"]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    low: Floats
-    """Lower bounds, flattened; empty for a Discrete space."""
+    low: Floats  # flattened bounds; empty for a Discrete space
     high: Floats
     n: int = 0
     start: int = 0
@@ -58,11 +56,8 @@ class Space:
         return kinds[0] == kinds[1] and np.array_equal(bounds[0], bounds[1])
 
     def check(self, values: Any, what: str, batch: bool = False) -> Array:
-        """``values`` as an array of this space's shape and a real dtype, or a ValueError.
-
-        A ``batch`` is a stack of at least one value. Whether the numbers are finite is checked
-        later, once, on the whole feature.
-        """
+        """``values``, one or a ``batch``, as an array of this space's shape and a real dtype, or a
+        ValueError. That the numbers are finite is checked once, on the whole feature."""
         array = np.asarray(values)
         if batch and (array.ndim == 0 or len(array) == 0):
             raise ValueError(f"{what}: expected a batch of at least one, found shape {array.shape}")
@@ -87,11 +82,9 @@ class Space:
         return values.reshape(*values.shape[: values.ndim - len(self.shape)], -1)
 
     def scaling(self, columns: Array) -> tuple[Floats, Floats]:
-        """Offset and scale per number, so that ``(x - offset) / scale`` is about -1..1.
-
-        From the bounds where they are narrow enough; otherwise from the (N, size) ``columns``:
-        their median, and half the width of the middle 95 % (of all, if that is 0).
-        """
+        """Offset and scale per number, so that ``(x - offset) / scale`` is about -1..1: from the
+        bounds where they are narrow enough; otherwise from the (N, size) ``columns``, their median
+        and half the width of the middle 95 % (of all, if that is 0)."""
         if self.kind == "discrete":
             return np.full(self.n, 0.5), np.full(self.n, 0.5)
         seen = columns.astype(np.float64)
@@ -191,10 +184,8 @@ class FeatureSpace(NamedTuple):
         observed = self.observation.check(obs, "observation", batch)
         proposed = self.action.check(actions, "action", batch)
         if batch and len(observed) != len(proposed):
-            raise ValueError(
-                "expected as many actions as observations, "
-                f"found {len(proposed)} and {len(observed)}"
-            )
+            counts = f"{len(proposed)} and {len(observed)}"
+            raise ValueError(f"expected as many actions as observations, found {counts}")
         features = np.concatenate(
             [self.observation.flat(observed), self.action.flat(proposed)], axis=-1, dtype=np.float64
         )

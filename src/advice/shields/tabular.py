@@ -16,8 +16,7 @@ from advice.shields.candidates import Candidates, checked_ratings
 from advice.shields.spaces import FeatureSpace
 from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
 
-REACH = 0.1 + 1e-6
-"""What counts as within 0.1; the surplus forgives float32 its rounding."""
+REACH = 0.1 + 1e-6  # what counts as within 0.1; the surplus forgives float32 its rounding
 
 
 def keys(features: Array) -> list[bytes]:
@@ -26,10 +25,7 @@ def keys(features: Array) -> list[bytes]:
 
 
 class TabularShield(PostShield):
-    """Stores every unsafe (state, action) pair and replaces proposals that match one.
-
-    ``shield`` gives the candidate grid, as for ADVICE.
-    """
+    """Stores every unsafe (state, action) pair and replaces proposals that match one."""
 
     armed = True
     learn_from = "executed"
@@ -42,7 +38,7 @@ class TabularShield(PostShield):
         shield: ShieldConfig | None = None,
     ) -> None:
         self.config = config or TabularConfig()
-        shield = shield or ShieldConfig()
+        shield = shield or ShieldConfig()  # gives the candidate grid, as for ADVICE
         self._space = FeatureSpace.read(observation_space, action_space)
         actions = self._space.action
         if actions.kind == "box" and not actions.bounded.all():
@@ -70,11 +66,8 @@ class TabularShield(PostShield):
             self._keys.update(keys(pair))
 
     def guard(self, obs: Any, action: Any, rate_actions: RateActions | None = None) -> Verdict:
-        """Endorse an unknown pair; replace a stored one by the best candidate that is not stored.
-
-        Best is what ``rate_actions`` rates highest, or else the nearest to the proposal. If every
-        candidate is stored, the proposal is executed.
-        """
+        """Endorse an unknown pair; replace a stored one by the unknown candidate that
+        ``rate_actions`` rates highest, or else the nearest. If all are stored, execute it."""
         proposal = self._space.features(obs, action)
         if not self._matches(proposal[None])[0]:
             return Verdict(action)
