@@ -44,6 +44,14 @@ def fitted_on(
     return shield
 
 
+def with_far_check(shield: Shield, far: str) -> Shield:
+    """A copy that also checks whether a proposal is far from all data."""
+    twin = copy(shield)
+    twin.config = dataclasses.replace(shield.config, far=far)
+    twin._arm(twin._fitted(), twin.summary)  # as a fit does
+    return twin
+
+
 def proposals(shield: Shield, rng: np.random.Generator) -> object:
     """A random action of the shield's space."""
     if shield.action_space.kind == "discrete":

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
-from made_shields import ACTIONS, LOOK_AHEAD, OBSERVATIONS, copy, fitted_on, record_random
+from made_shields import (
+    ACTIONS,
+    LOOK_AHEAD,
+    OBSERVATIONS,
+    copy,
+    fitted_on,
+    record_random,
+    with_far_check,
+)
 
 from advice import Shield
 from advice.shields.calibration import dangerous
@@ -36,7 +42,7 @@ def test_a_card_lies_beside_every_saved_shield(fitted, tmp_path):
         "| steps | 300 |",
         f"| episodes held out | {audit.held_out_episodes} |",
         f"| balanced accuracy | {audit.balanced_accuracy:.1%} |",
-        str(audit.at_k[shield.k - 1].false_safe).strip(),
+        str(audit.at_k[shield.k - 1].false_safe),
         "at most 2.6% with 95 % confidence (Clopper-Pearson; 3 of 300 episodes",
         "| far from all data | not checked |",
         "Vetoed actions are never executed",
@@ -179,11 +185,8 @@ def test_what_a_compact_shield_cannot_do_is_said(large):
         large.compact("int4")
 
 
-def test_rules_and_far_check_stay_in_a_compact_shield():
-    config = dataclasses.replace(LOOK_AHEAD, far="endorse", fit_steps=50)
-    shield = Shield(OBSERVATIONS, ACTIONS, config)
-    record_random(shield, 150)
-    shield.fit()
+def test_rules_and_far_check_stay_in_a_compact_shield(looking_ahead):
+    shield = with_far_check(looking_ahead, "endorse")
     obs, action = np.full(4, 0.8, np.float32), np.zeros(2, np.float32)
     shield.forbid(obs, action)
     small = shield.compact("int8")

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from made_shields import ACTIONS, OBSERVATIONS, SMALL, copy, record_random
+from made_shields import copy, with_far_check
 
 from advice import Shield
 from advice.files import read_arrays, write_arrays
@@ -25,12 +25,9 @@ def shield(fitted) -> Shield:
 
 
 @pytest.fixture(scope="module")
-def with_far() -> Shield:
+def with_far(fitted) -> Shield:
     """Fitted with a far check; copy it to use it."""
-    made = Shield(OBSERVATIONS, ACTIONS, dataclasses.replace(SMALL, far="refuse"), seed=1)
-    record_random(made, 150)
-    made.fit()
-    return made
+    return with_far_check(fitted, "refuse")
 
 
 def same(one, two) -> bool:

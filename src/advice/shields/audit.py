@@ -45,7 +45,8 @@ class Rate:
     def __str__(self) -> str:
         if not self.total:
             return "no examples"
-        return f"{self.rate:6.1%} ({self.low:.1%} to {self.high:.1%})"
+        interval = f"({self.low:.1%} to {self.high:.1%})"
+        return f"{self.count} of {self.total}: {self.rate:.1%} {interval}"
 
 
 def wilson(count: int, total: int) -> Rate:
@@ -91,26 +92,16 @@ class Audit:
     held_out_unsafe: int
     held_out_episodes: int
     at_k: list[AtK]
-    calibration: list[Rate]
-    """Of the examples with 0, 1, ... safe neighbours, how many were safe."""
-    far: Rate
-    """Held-out examples whose last voter is farther away than for 99 % of the training features."""
-    sigma: float
-    """Pooled within-class standard deviation per latent dimension."""
-    margins: list[Margin]
-    """For the minimum, the 1 % and the 5 % quantile."""
-    entropy_binned: float
-    """Of the fitted features in the latent space, 16 bins a dimension, in nats."""
-    entropy_continuous: float
-    """Kozachenko-Leonenko estimate of the same, in nats."""
-    entropy_bound: float
-    """exp(-H / 2 sigma^2) with the binned entropy, Theorem 2."""
-    no_bound: str
-    """Why the theorems' bounds do not apply; empty if their assumptions hold."""
-    evidence: Evidence
-    """What the fit measured near danger: does the action matter, is there a safe one?"""
-    nearness: list[DangerBin]
-    """Refusals of held-out steps by the danger of their states; none with the paper's labels."""
+    calibration: list[Rate]  # of the examples with 0, 1, ... safe neighbours, the safe ones
+    far: Rate  # held-out examples with a last voter farther away than for 99 % of the fitted ones
+    sigma: float  # pooled within-class standard deviation per latent dimension
+    margins: list[Margin]  # for the minimum, the 1 % and the 5 % quantile
+    entropy_binned: float  # of the features in the latent space, 16 bins a dimension, in nats
+    entropy_continuous: float  # Kozachenko-Leonenko estimate of the same, in nats
+    entropy_bound: float  # exp(-H / 2 sigma^2) with the binned entropy, Theorem 2
+    no_bound: str  # why the theorems' bounds do not apply; empty if their assumptions hold
+    evidence: Evidence  # near danger: does the action matter, is there a safe one?
+    nearness: list[DangerBin]  # refusals by the danger of the state; none with the paper's labels
     warnings: list[str]
 
     @property
@@ -150,18 +141,12 @@ class Audit:
             f"of {self.held_out_episodes} held-out episodes. K is {self.k} of {self.k_max}.",
             *(f"WARNING: {warning}" for warning in self.warnings),
             "",
-            " K   false safe (95 % interval)    false unsafe (95 % interval)  balanced accuracy",
+            " K   false safe (95 % interval)           false unsafe (95 % interval)         "
+            "balanced accuracy",
         ]
-        marked = [(">" if row.k == self.k else " ", row) for row in self.at_k]
-        for mark, row in marked:
-            rates = f"{row.false_safe!s:<29} {row.false_unsafe!s:<29} {row.balanced_accuracy:.3f}"
-            lines.append(f"{mark}{row.k}   {rates}")
-        lines += ["", " K   safe: let through, refused    unsafe: let through, refused"]
-        for mark, row in marked:
-            safe, unsafe = row.false_unsafe, row.false_safe
-            counts = f"{safe.total - safe.count:>10} {safe.count:>10}          "
-            counts += f"{unsafe.count:>10} {unsafe.total - unsafe.count:>10}"
-            lines.append(f"{mark}{row.k}   {counts}")
+        for row in self.at_k:
+            rates = f"{row.false_safe!s:<36} {row.false_unsafe!s:<36} {row.balanced_accuracy:.3f}"
+            lines.append(f"{'>' if row.k == self.k else ' '}{row.k}   {rates}")
         matters, none = _share(self.evidence.action_matters), _share(self.evidence.no_safe_action)
         lines += [
             "",
@@ -179,7 +164,7 @@ class Audit:
         lines += [
             "",
             "Calibration: safe neighbours -> share that was safe",
-            *(f"    {n}  {row} of {row.total}" for n, row in enumerate(self.calibration)),
+            *(f"    {n}  {row}" for n, row in enumerate(self.calibration)),
             "",
             f"Far from the training features: {self.far}",
             f"Spread within classes (sigma): {self.sigma:.4g}",

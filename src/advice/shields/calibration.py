@@ -29,18 +29,13 @@ class Calibrated(NamedTuple):
     violation.
     """
 
-    k: int
-    """K does not fall below this."""
-    risk_limit: float | None
-    """Actions with more risk are refused, whatever their votes; None: no limit."""
+    k: int  # K does not fall below this
+    risk_limit: float | None  # actions with more risk are refused; None: no limit
     false_safe: float
     confidence: float
-    episodes: int
-    """Held-out episodes with a violation."""
-    passed: float
-    """Share of their dangerous actions that pass."""
-    refused: float
-    """Share of the other held-out steps that are refused: the price."""
+    episodes: int  # held-out episodes with a violation
+    passed: float  # share of their dangerous actions that pass
+    refused: float  # share of the other held-out steps that are refused: the price
     horizon: int
 
     def __str__(self) -> str:

@@ -81,11 +81,11 @@ def make_card(shield: Shield) -> Card:
     audited: Rows = [
         ("episodes held out", audit.held_out_episodes),
         ("balanced accuracy", _share(audit.balanced_accuracy)),
-        ("unsafe steps that pass (false safe)", str(now.false_safe).strip()),
-        ("safe steps that are refused (false unsafe)", str(now.false_unsafe).strip()),
+        ("unsafe steps that pass (false safe)", now.false_safe),
+        ("safe steps that are refused (false unsafe)", now.false_unsafe),
         ("states near danger in which the action decides", _share(evidence.action_matters)),
         ("states near danger in which no action is safe", _share(evidence.no_safe_action)),
-        ("held-out steps far from the fitted ones", str(audit.far).strip()),
+        ("held-out steps far from the fitted ones", audit.far),
     ]
     text += _table("Data", data) + _table("Audit, on held-out episodes", audited)
     text += _table("Bounds", _bounds(shield)) + _table("Beside the votes", _overruled(shield))

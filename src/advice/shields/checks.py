@@ -31,13 +31,10 @@ _MOST_ROWS, _MOST_EPISODES = 8000, 500
 class Rule(NamedTuple):
     """A rule given at run time; numbers of a value are flat, a Discrete action one-hot."""
 
-    number: int
-    """Its name for ``undo``."""
+    number: int  # its name for undo
     kind: Literal["forbid", "allow"]
-    obs: tuple[float, ...] | None
-    """None: in every state."""
-    action: tuple[float, ...] | None
-    """None: every action."""
+    obs: tuple[float, ...] | None  # None: in every state
+    action: tuple[float, ...] | None  # None: every action
     radius: float
 
     def __str__(self) -> str:

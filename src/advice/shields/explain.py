@@ -33,26 +33,17 @@ class Explanation:
     proposal: Any
     verdict: Verdict
     k: int
-    required: int
-    """Safe neighbours that were asked for (K, or its share while there are few features)."""
-    neighbour_safe: NDArray[np.bool_]
-    """Of the proposal's neighbours (in ``verdict``), nearest first."""
-    latent: Floats
-    """(latent,) where the proposal lies."""
-    candidates: Array
-    """(C, ...) the alternatives."""
+    required: int  # safe neighbours asked for: K, or its share while there are few features
+    neighbour_safe: NDArray[np.bool_]  # of the proposal's neighbours, nearest first
+    latent: Floats  # (latent,) where the proposal lies
+    candidates: Array  # (C, ...) the alternatives
     candidate_safe_neighbours: NDArray[np.int64]
-    candidate_passes: NDArray[np.bool_]
-    """(C,) which of them are safe, rules and the other checks included."""
-    candidate_ratings: Floats
-    """The agent's, or else minus the distance to the proposal."""
-    memory: Floats
-    """(N, latent) the remembered features."""
+    candidate_passes: NDArray[np.bool_]  # (C,) the safe ones, rules and other checks included
+    candidate_ratings: Floats  # the agent's, or else minus the distance to the proposal
+    memory: Floats  # (N, latent) the remembered features
     memory_safe: NDArray[np.bool_]
-    rule: Rule | None = None
-    """The rule that decides on the proposal."""
-    own_fallback: bool = False
-    """Where nothing is safe, a function of the user decides."""
+    rule: Rule | None = None  # the one that decides on the proposal
+    own_fallback: bool = False  # where nothing is safe, a function of the user decides
 
     @property
     def decision(self) -> str:

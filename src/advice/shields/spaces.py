@@ -190,11 +190,10 @@ class FeatureSpace(NamedTuple):
             [self.observation.flat(observed), self.action.flat(proposed)], axis=-1, dtype=np.float64
         )
         if not (np.abs(features) < LARGE).all():  # nor is NaN
-            parts = np.split(features, [self.observation.size], axis=-1)
-            for what, part in zip(self._fields, parts, strict=True):
-                for bad in part[~(np.abs(part) < LARGE)][:1]:
-                    finite = f"numbers below {LARGE:g}" if np.isfinite(bad) else "finite numbers"
-                    raise ValueError(f"{what}: expected {finite}, found {bad:g}")
+            first = np.argwhere(~(np.abs(features) < LARGE))[0]
+            what, bad = self._fields[first[-1] >= self.observation.size], features[tuple(first)]
+            finite = f"numbers below {LARGE:g}" if np.isfinite(bad) else "finite numbers"
+            raise ValueError(f"{what}: expected {finite}, found {bad:g}")
         return features
 
     def check_same(self, other: FeatureSpace) -> None:
