@@ -49,11 +49,10 @@ def alarms(
     certified: float, rates: NDArray[np.float64], reps: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """(reps,) the episode of the alarm, infinite without one."""
-    started, when = np.zeros((reps, 6)), np.full(reps, math.inf)
+    alarm, when = bounds.DriftAlarm(certified), np.full(reps, math.inf)
     for episode, rate in enumerate(rates, start=1):
-        violation = rng.random(reps) < rate
-        started, evidence = bounds.drift_step(started, episode, violation, certified)
-        when[(evidence >= 20.0) & np.isinf(when)] = episode
+        given = alarm.update(rng.random(reps) < rate)
+        when[given & np.isinf(when)] = episode
         if np.isfinite(when).all():
             break
     return when

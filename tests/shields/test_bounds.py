@@ -13,7 +13,6 @@ from advice.shields.bounds import (
     DriftAlarm,
     clopper_pearson,
     conformal_threshold,
-    drift_step,
     excludes,
     hoeffding_bentkus,
     learn_then_test,
@@ -113,11 +112,10 @@ def test_alarm_is_rarely_false_and_comes_when_the_rate_doubles() -> None:
     rng, reps = np.random.default_rng(2), 1000
 
     def share(rate: float, episodes: int) -> float:
-        started, given = np.zeros((reps, 6)), np.zeros(reps, bool)
-        for episode in range(1, episodes + 1):
-            started, evidence = drift_step(started, episode, rng.random(reps) < rate, 0.1)
-            given |= evidence >= 20
-        return float(given.mean())
+        alarm = DriftAlarm(0.1)
+        for _ in range(episodes):
+            alarm.update(rng.random(reps) < rate)
+        return float(alarm.alarmed.mean())
 
     assert share(0.1, 1500) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / reps)
     assert share(0.05, 500) <= 0.01

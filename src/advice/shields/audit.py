@@ -110,18 +110,13 @@ class Audit:
         return self.at_k[max(self.k, 1) - 1].balanced_accuracy
 
     @property
-    def survived_refused(self) -> Rate:
-        """Steps near danger that survived and yet are refused."""
-        near = self.nearness[1:]
-        return wilson(sum(x.survived_refused for x in near), sum(x.survived for x in near))
-
-    @property
     def line(self) -> str:
         """The verdict, the most important figures and the warnings, in one line."""
         verdict = "the audit warns" if self.warnings else "the audit finds nothing against it"
-        share, refused = _share(self.survived_refused.rate), ""
+        near, refused = self.nearness[1:], ""
         if self.nearness:
-            refused = f", {share} of the steps that survived there are refused"
+            rate = wilson(sum(x.survived_refused for x in near), sum(x.survived for x in near)).rate
+            refused = f", {_share(rate)} of the steps that survived there are refused"
         warned = "".join(f". WARNING: {x.rstrip('.')}" for x in self.warnings)
         return (
             f"{verdict} (balanced accuracy {_share(self.balanced_accuracy)}, near danger the "

@@ -116,32 +116,22 @@ class DriftAlarm:
     def __init__(self, certified: float, false_alarms: float = 0.05) -> None:
         self.certified = _checked("certified", certified)
         self.false_alarms = _checked("false_alarms", false_alarms)
-        self._started = np.zeros(len(_ODDS))
-        self.episodes = self.violations = 0
-        self.evidence, self.alarmed = 1.0, False  # alarm when the mixture reaches 1 / false_alarms
+        self._started = np.zeros(len(_ODDS))  # evidence of rises that have begun
+        self.episodes, self.violations = 0, np.zeros((), int)
+        self.evidence, self.alarmed = np.ones(()), np.zeros((), bool)
 
-    def update(self, violation: bool) -> bool:
-        """Add one episode; True from the alarm on."""
+    def update(self, violation: Numbers) -> Any:
+        """Add one episode, or with an array one each of several runs; True from the alarm on."""
+        violation, certified = np.asarray(violation, bool), self.certified
         self.episodes += 1
-        self.violations += bool(violation)
-        violated = np.asarray(bool(violation))
-        self._started, evidence = drift_step(self._started, self.episodes, violated, self.certified)
-        self.evidence = float(evidence)
-        self.alarmed = self.alarmed or self.evidence >= 1.0 / self.false_alarms
+        self.violations = self.violations + violation
+        raised = _ODDS * certified / (1 + (_ODDS - 1) * certified)
+        ratio = np.where(violation[..., None], raised / certified, (1 - raised) / (1 - certified))
+        begins = 1.0 / (self.episodes * (self.episodes + 1))  # prior probability in this episode
+        self._started = (self._started + begins / len(_ODDS)) * ratio
+        self.evidence = self._started.sum(-1) + 1.0 / (self.episodes + 1)
+        self.alarmed = self.alarmed | (self.evidence >= 1.0 / self.false_alarms)
         return self.alarmed
-
-
-def drift_step(
-    started: Floats, episode: int, violation: NDArray[np.bool_], certified: float
-) -> tuple[Floats, Floats]:
-    """One episode more: evidence (..., odds) of rises that have begun, and (...) the mixture.
-
-    A rise begins in ``episode`` with prior probability 1 / (episode (episode + 1)).
-    """
-    raised = _ODDS * certified / (1 + (_ODDS - 1) * certified)
-    ratio = np.where(violation[..., None], raised / certified, (1 - raised) / (1 - certified))
-    started = (started + 1.0 / (episode * (episode + 1) * len(_ODDS))) * ratio
-    return started, started.sum(-1) + 1.0 / (episode + 1)
 
 
 class Tested(NamedTuple):
