@@ -39,15 +39,14 @@ def compact(shield: Shield, weights: Literal["float32", "int8"] = "float32") -> 
     if shield.compacted is not None:
         raise AdviceError("the shield is compact already")
     model, config, card = shield._fitted(), shield.config, str(shield.card())
-    features = shield._memory.all().features.astype(np.float64)
-    some = _at_most(_QUERIES, features)
+    some = _at_most(_QUERIES, shield._memory.all().features.astype(np.float64))
     arrays, document = shield.snapshot()
     arrays = {x: y for x, y in arrays.items() if not x.startswith("steps.")}
     small = FittedModel.restored(expand(shrink(arrays, weights)), shield.space, config)
     if weights == "int8":
         arrays |= _second_layer(model, small, _at_most(_ROWS, some))
         small = FittedModel.restored(expand(shrink(arrays, weights)), shield.space, config)
-    latent = _encoded_anew(model, small, features)
+    latent = model.neighbours.points.astype(np.float32).astype(np.float64)
     states = [small.consider(x).latents for x in _at_most(_STATES, some)]
     queries = np.concatenate([small.encoder.encode(some), *states])
     kept = condense(latent, model.safe, queries, config.k_max)
@@ -76,17 +75,6 @@ def _second_layer(model: FittedModel, small: FittedModel, features: Floats) -> d
     change = np.linalg.solve(gram, hidden.T @ missing)
     weights = small.encoder.weights
     return {"encoder.w2": weights.w2 + change[:-1], "encoder.b2": weights.b2 + change[-1]}
-
-
-def _encoded_anew(model: FittedModel, small: FittedModel, features: Floats) -> Floats:
-    """(N, latent) the model's points as the small encoder sees them, where their steps are still
-    there; encoding is exact, so the step of a point is found by its latent point."""
-    rows = {z.tobytes(): i for i, z in enumerate(model.encoder.encode(features))}
-    latent = model.neighbours.points.copy()
-    found = np.array([rows.get(z.tobytes(), -1) for z in latent])
-    if (known := found >= 0).any():
-        latent[known] = small.encoder.encode(features[found[known]])
-    return latent.astype(np.float32).astype(np.float64)
 
 
 def condense(
