@@ -191,7 +191,8 @@ class FeatureSpace(NamedTuple):
         )
         if not (np.abs(features) < LARGE).all():  # nor is NaN
             first = np.argwhere(~(np.abs(features) < LARGE))[0]
-            what, bad = self._fields[first[-1] >= self.observation.size], features[tuple(first)]
+            what = "action" if first[-1] >= self.observation.size else "observation"
+            bad = features[tuple(first)]
             finite = f"numbers below {LARGE:g}" if np.isfinite(bad) else "finite numbers"
             raise ValueError(f"{what}: expected {finite}, found {bad:g}")
         return features
