@@ -93,13 +93,9 @@ def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay])
     at_k = [
         {
             "K": row.k,
-            "unsafe let through": " ".join(str(row.false_safe).split()),
-            "safe refused": " ".join(str(row.false_unsafe).split()),
+            "unsafe let through": str(row.false_safe),
+            "safe refused": str(row.false_unsafe),
             "balanced accuracy": row.balanced_accuracy,
-            "safe, endorsed": row.false_unsafe.total - row.false_unsafe.count,
-            "safe, refused": row.false_unsafe.count,
-            "unsafe, endorsed": row.false_safe.count,
-            "unsafe, refused": row.false_safe.total - row.false_safe.count,
         }
         for row in audit.at_k
     ]
