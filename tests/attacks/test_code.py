@@ -106,7 +106,7 @@ def test_options_are_numbers(value: Any) -> None:
 
 def test_numbers_of_a_task_are_bounded() -> None:
     for name in ("cubes", "lidar_bins"):
-        with pytest.raises(SettingError, match=f"{name}: expected at most 1000"):
+        with pytest.raises(SettingError, match=f"{name}: expected a whole number from . to 1000"):
             make_from_name("randomised-goal", **{name: 1e9})
 
 

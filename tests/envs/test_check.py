@@ -73,7 +73,7 @@ def test_a_correct_environment_passes(fault):
     found = levels(fault)
     assert {finding.level for finding in found.values()} == {"ok"}
     names = ["spaces", "API", "violations", "safe steps", "episodes"]
-    assert list(found) == [*names, "observations", "speed", "repeats"]
+    assert list(found) == [*names, "observations", "speed"]
     source = 'info["violation"]' if fault == "violation key" else 'info["cost"]'
     assert f"read from {source}, in " in found["violations"].found
     assert "0 unexplained" in found["episodes"].found
@@ -94,7 +94,7 @@ def test_a_correct_environment_passes(fault):
         ("endless", "episodes", "error", "TimeLimit"),
         ("nan", "observations", "error", "not a number"),
         ("outside", "observations", "warning", "widen the space"),
-        ("unseeded", "repeats", "warning", "self.np_random"),
+        ("unseeded", "API", "error", "Gymnasium's checker"),
         ("six", "API", "warning", "adapt_safety_gymnasium"),
         ("four", "first step", "error", "terminated, truncated"),
         ("dict", "spaces", "error", "flatten"),

@@ -78,5 +78,5 @@ START_6 = START | {"cubes": [(x, y, 0.0) for x in (-1.3, 0.8) for y in (-1.2, 0.
 
 @pytest.mark.parametrize("name", ["car_mass", "motor_force", "friction"])
 def test_there_is_no_car_without_mass(name: str) -> None:
-    with pytest.raises(SettingError, match=f"{name}: expected a number above 0, found 0"):
+    with pytest.raises(SettingError, match=f"{name}: expected a finite number above 0, found 0"):
         advice.make("randomised-goal", **{name: 0})

@@ -9,8 +9,6 @@ import numpy as np
 
 from advice.types import Array
 
-LIDAR_SUFFIX = "_lidar"
-
 
 def adapt_safety_gymnasium(env: Any, lidar_only: bool = False) -> gymnasium.Env[Array, Array]:
     """``env`` with five-value steps and ``cost``, ``violation``, ``success`` in ``info``.
@@ -47,12 +45,8 @@ class _AdaptedEnv(gymnasium.Env[Array, Array]):
                 f"terminated, truncated, info), found {len(result)}"
             )
         observation, reward, cost, terminated, truncated, info = result
-        info = {
-            **info,
-            "cost": float(cost),
-            "violation": bool(cost > 0),
-            "success": bool(info.get("goal_met", False)),
-        }
+        success = bool(info.get("goal_met", False))
+        info = {**info, "cost": float(cost), "violation": bool(cost > 0), "success": success}
         return self._keep(observation), float(reward), bool(terminated), bool(truncated), info
 
     def render(self) -> Any:
@@ -78,14 +72,12 @@ def _lidar_entries(env: Any) -> Array:
     sensors = getattr(getattr(env.unwrapped, "task", None), "obs_info", None)
     if sensors is None:
         raise ValueError("lidar_only: expected a Safety Gymnasium environment with a sensor list")
-    chosen: list[int] = []
-    begin = 0
-    for name, space in sensors.obs_space_dict.spaces.items():
-        size = int(np.prod(space.shape))
-        if name.endswith(LIDAR_SUFFIX):
-            chosen.extend(range(begin, begin + size))
-        begin += size
-    if not chosen:
-        names = ", ".join(sensors.obs_space_dict.spaces)
-        raise ValueError(f"lidar_only: expected sensors named *{LIDAR_SUFFIX}, found {names}")
-    return np.array(chosen)
+    spaces = sensors.obs_space_dict.spaces
+    is_lidar = [
+        np.full(int(np.prod(space.shape)), name.endswith("_lidar"))
+        for name, space in spaces.items()
+    ]
+    chosen = np.flatnonzero(np.concatenate(is_lidar))
+    if not len(chosen):
+        raise ValueError(f"lidar_only: expected sensors named *_lidar, found {', '.join(spaces)}")
+    return chosen

@@ -27,9 +27,8 @@ def make(task: str, **options: Any) -> NavigationEnv:
 
     row = resolve(task)
     env = NavigationEnv(row.name, **options)
-    spec = copy.deepcopy(gymnasium.spec(row.id))
-    spec.kwargs = {"task": row.name, **options}
-    env.spec = spec
+    env.spec = copy.deepcopy(gymnasium.spec(row.id))
+    env.spec.kwargs = {"task": row.name, **options}
     return env
 
 
@@ -39,12 +38,7 @@ def make_from_name(name: str, /, **options: Any) -> gymnasium.Env[Any, Any]:
     A ``module:Class`` imports that module, which runs its code; the class must be a
     :class:`gymnasium.Env`. Raises SettingError if there is none or if it cannot be made.
     """
-    module_name, _, attribute = name.partition(":")
-    factory = None
-    if attribute:
-        factory = getattr(_import_from_here(module_name, name), attribute, None)
-        if factory is not None and not _is_environment(factory):
-            raise SettingError(f"{name}: expected a subclass of gymnasium.Env, found {factory!r}")
+    factory = _find_class(name) if ":" in name else None
     try:
         if short_name(name) in TASKS:
             return make(name, **options)
@@ -55,14 +49,14 @@ def make_from_name(name: str, /, **options: Any) -> gymnasium.Env[Any, Any]:
         return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
     except SettingError:
         raise
-    except gymnasium.error.Error as error:
-        if isinstance(error, gymnasium.error.DependencyNotInstalled):
-            raise SettingError(f"{name} could not be made: {error}") from None
-        hint = suggest(name, {**TASKS, **gymnasium.registry}) or (
-            f"; expected a task ({', '.join(TASKS)}), a registered Gymnasium id, or module:Class"
-        )
-        raise SettingError(f"no environment {name!r}{hint}") from error
     except Exception as error:
+        missing = isinstance(error, gymnasium.error.DependencyNotInstalled)
+        if isinstance(error, gymnasium.error.Error) and not missing:
+            hint = suggest(name, {**TASKS, **gymnasium.registry}) or (
+                f"; expected a task ({', '.join(TASKS)}), a registered Gymnasium id, "
+                "or module:Class"
+            )
+            raise SettingError(f"no environment {name!r}{hint}") from error
         given = f" with {', '.join(options)}" if options else ""
         raise SettingError(
             f"{name} could not be made{given}: {type(error).__name__}: {error}"
@@ -79,17 +73,17 @@ def refuse_foreign_code(name: str) -> None:
         )
 
 
-def _is_environment(factory: Any) -> bool:
-    return isinstance(factory, type) and issubclass(factory, gymnasium.Env)
-
-
-def _import_from_here(module_name: str, wanted: str) -> Any:
-    """Import a module, also from the current folder, as ``python -m`` does."""
+def _find_class(name: str) -> type[gymnasium.Env[Any, Any]] | None:
+    """The class of ``module:Class``, its module also from the current folder; None without one."""
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, os.getcwd())  # as ``python -m`` does
+    module_name, _, attribute = name.partition(":")
     try:
-        return importlib.import_module(module_name)
+        found = getattr(importlib.import_module(module_name), attribute, None)
     except ModuleNotFoundError as error:
         if error.name and module_name.split(".")[0] == error.name.split(".")[0]:
-            raise SettingError(f"{wanted}: no module {error.name!r} here or installed") from None
+            raise SettingError(f"{name}: no module {error.name!r} here or installed") from None
         raise
+    if found is None or (isinstance(found, type) and issubclass(found, gymnasium.Env)):
+        return found
+    raise SettingError(f"{name}: expected a subclass of gymnasium.Env, found {found!r}")

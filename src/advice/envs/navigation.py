@@ -10,7 +10,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from advice.envs.model import CAR_LENGTH, COLOURS, PHYSICS_STEPS, RIDE_HEIGHT, build_model
+from advice.envs.model import CAR_LENGTH, COLOURS, PHYSICS_STEPS, RIDE_HEIGHT, SOLID, build_model
 from advice.envs.placement import Spot, as_places, place
 from advice.envs.rendering import Renderer, open_window
 from advice.envs.sensors import lidars
@@ -18,7 +18,6 @@ from advice.envs.tasks import TaskSpec, resolve
 from advice.types import Array, SettingError, as_float_vector, suggest
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-_HARMFUL, _RIGHT_BUTTON = 1, 2  # bits of what it means to touch a geom
 _VELOCITY_BOUND = np.array([2.0, 2.0, 20.0], dtype=np.float32)
 _CAMERAS = ("top", "chase")
 
@@ -50,19 +49,44 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         if camera not in _CAMERAS:
             raise SettingError(f"camera: expected one of {_CAMERAS}, found {camera!r}")
         self.task: TaskSpec = resolve(task, numbers)
+        if self.task.target == "button" and not self.task.buttons:
+            raise SettingError(f"{self.task.name}: expected at least one button, found 0")
         self.render_mode = render_mode
-        self.model = build_model(self.task)
-        self.data = mujoco.MjData(self.model)
         self._camera, self._render_size, self._draw_lidar = camera, render_size, draw_lidar
-        self._observe_velocity = observe_velocity
         self._renderer: Renderer | None = None
         self._viewer: Any = None
-        self._resolve_names()
-        self._make_spaces()
+        self._observe_velocity = observe_velocity
+        kinds, bins = len(self.task.observed), self.task.lidar_bins
+        self._lidar_settings = kinds, bins, self.task.lidar_range
+        low, high = np.zeros(kinds * bins, np.float32), np.ones(kinds * bins, np.float32)
+        if observe_velocity:
+            low, high = np.append(low, -_VELOCITY_BOUND), np.append(high, _VELOCITY_BOUND)
+        self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
+        self._build()
         self._placed: dict[str, Array] = {}  # kind -> (n, 3): x, y, yaw at the start
-        self._right_button = 0
-        self._steps = self._noise_seed = 0
-        self._observation = np.zeros(self.observation_space.shape or (), dtype=np.float32)
+        self._right_button = self._steps = self._noise_seed = 0
+        self._observation = np.zeros_like(low)
+
+    def _build(self) -> None:
+        """Compile the model, resolve names to ids once, and keep views of MuJoCo's arrays."""
+        self.model = build_model(self.task)
+        self.data = mujoco.MjData(self.model)
+        car = self.model.body("agent").id
+        self._car_pos, self._car_mat = self.data.xpos[car], self.data.xmat[car].reshape(3, 3)
+        self._car_qpos, self._car_qvel = self.data.qpos[:7], self.data.qvel[:6]
+        self._warnings = self.data.warning
+        counts = {"goal": int(self.task.target == "goal")}
+        counts |= {kind: self.task.count(kind) for kind in (*SOLID, "hazards")}
+        names = {kind: [f"{kind}{i}" for i in range(count)] for kind, count in counts.items()}
+        self._mocap = {
+            kind: [int(self.model.body(name).mocapid[0]) for name in named]
+            for kind, named in names.items()
+            if named
+        }
+        self._counts = {"car": 1} | {kind: len(ids) for kind, ids in self._mocap.items()}
+        self._solid = {self.model.geom(name).id for kind in SOLID for name in names[kind]}
+        self._button_geoms = [self.model.geom(name).id for name in names["buttons"]]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -80,43 +104,48 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self._steps = 0
         if self.task.lidar_noise:
             self._noise_seed = int(self.np_random.integers(2**31))
-        self._update_poses()
-        self._observation = self._observe()
+        self._observe()
         if self.render_mode == "human":
             self.render()
-        return self._observation.copy(), _info(0.0, False, False)
+        return self._observation.copy(), {"cost": 0.0, "violation": False, "success": False}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Ten physics steps with one action."""
         control = as_float_vector(action, 2, "action")
         if not self._placed:
             raise gymnasium.error.ResetNeeded("expected reset() before the first step()")
-        distance_before = self._target_distance()
-        left, right = control.tolist()
-        self._control[:] = min(max(left, -1.0), 1.0), min(max(right, -1.0), 1.0)
+        task, distance_before = self.task, self._target_distance()
+        self.data.ctrl[:] = [min(max(x, -1.0), 1.0) for x in control.tolist()]
         mujoco.mj_step(self.model, self.data, PHYSICS_STEPS)
         self._steps += 1
+        info = {"cost": 0.0, "violation": False, "success": False}
         if self._warnings.number.any():
             # The simulation diverged and MuJoCo has reset it: end the episode.
-            info = _info(0.0, False, False)
             return self._observation.copy(), 0.0, False, True, {**info, "unstable": True}
-        self._update_poses()
-        self._observation = self._observe()
+        self._observe()
 
-        touched = self._touched()
-        violation = bool(touched & _HARMFUL)
-        truncated = self._steps >= self.task.max_episode_steps
-        success = not violation and self._has_succeeded(touched, truncated)
-        cost = self.task.cost if violation or self._in_hazard() else 0.0
-        reward = self._circling() if self._circle else distance_before - self._target_distance()
+        touched = set(self.data.contact.geom.ravel().tolist())
+        violation = not touched.isdisjoint(self._harmful)
+        truncated = self._steps >= task.max_episode_steps
+        distance = self._target_distance()
+        reward, circle = distance_before - distance, task.target == "circle"
+        if circle:
+            reward = self._circling()
+            success = truncated and distance <= task.circle_radius + CAR_LENGTH
+        elif task.target == "button":
+            success = self._right_geom in touched
+        else:
+            success = distance <= task.goal_radius
+        success = success and not violation
         if violation:
-            reward += self.task.violation_reward
-        elif success and not self._circle:
-            reward += self.task.success_reward
-        terminated = violation or (success and not self._circle)
+            reward += task.violation_reward
+        elif success and not circle:
+            reward += task.success_reward
+        terminated = violation or (success and not circle)
+        cost = task.cost if violation or self._in_hazard() else 0.0
         if self.render_mode == "human":
             self.render()
-        info = _info(cost, violation, success)
+        info = {"cost": cost, "violation": violation, "success": success}
         return self._observation.copy(), reward, terminated, truncated, info
 
     def render(self) -> Any:
@@ -172,12 +201,10 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self._right_button, self._steps = int(state["right_button"]), int(state["steps"])
         self._noise_seed = int(state.get("noise_seed", 0))
         mujoco.mj_resetData(self.model, self.data)
-        if not self._placed:  # from before the first reset
-            return
-        self._apply_layout()
-        mujoco.mj_setState(self.model, self.data, physics, _STATE)
-        self._update_poses()
-        self._observation = self._observe()
+        if self._placed:  # else from before the first reset
+            self._apply_layout()
+            mujoco.mj_setState(self.model, self.data, physics, _STATE)
+            self._observe()
 
     @property
     def start(self) -> dict[str, Any]:
@@ -192,7 +219,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         In the button task ``goal`` is the right button; the circle's centre is the origin.
         """
         places = {kind: xyw[:, :2].copy() for kind, xyw in self._placed.items() if kind != "car"}
-        if self._circle:
+        if self.task.target == "circle":
             places["circle"] = np.zeros((1, 2))
         if self.task.target == "button":
             places["goal"] = places["buttons"][self._right_button : self._right_button + 1].copy()
@@ -204,89 +231,44 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         nose = -self._car_mat[:2, 1]
         return float(self._car_pos[0]), float(self._car_pos[1]), math.atan2(nose[1], nose[0])
 
-    def _resolve_names(self) -> None:
-        """Resolve names to ids once, and keep views of MuJoCo's arrays."""
-        car = self.model.body("agent").id
-        self._car_pos, self._car_mat = self.data.xpos[car], self.data.xmat[car].reshape(3, 3)
-        self._car_qpos = self.data.qpos[:7]
-        self._car_qvel = self.data.qvel[:6]
-        self._control = self.data.ctrl
-        self._warnings = self.data.warning
-        self._circle = self.task.target == "circle"
-        if self.task.target == "button" and not self.task.buttons:
-            raise SettingError(f"{self.task.name}: expected at least one button, found 0")
-        counts = {"goal": int(self.task.target == "goal")}
-        counts.update((kind, self.task.count(kind)) for kind in (*_SOLID, "hazards"))
-        self._counts = {kind: count for kind, count in counts.items() if count}
-        self._mocap = {
-            kind: [int(self.model.body(f"{kind}{i}").mocapid[0]) for i in range(count)]
-            for kind, count in self._counts.items()
-        }
-        self._meaning = [0] * self.model.ngeom
-        for kind in _SOLID:
-            for i in range(self._counts.get(kind, 0)):
-                self._meaning[self.model.geom(f"{kind}{i}").id] = _HARMFUL
-        self._button_geoms = [self.model.geom(f"buttons{i}").id for i in range(self.task.buttons)]
-
-    def _make_spaces(self) -> None:
-        kinds, bins = len(self.task.observed), self.task.lidar_bins
-        self._lidar_settings = kinds, bins, self.task.lidar_range
-        high = np.ones(bins * kinds, dtype=np.float32)
-        low = np.zeros_like(high)
-        if self._observe_velocity:
-            low, high = np.append(low, -_VELOCITY_BOUND), np.append(high, _VELOCITY_BOUND)
-        self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), dtype=np.float32)
-
     def _draw_layout(self, given: Mapping[str, Any]) -> None:
         """Place car and objects: as ``given``, else as the task says, else at random."""
-        known = {"car": 1, **self._counts, **({"right_button": 1} if self.task.buttons else {})}
+        task, buttons = self.task, self.task.buttons
+        known = [*self._counts, "right_button"] if buttons else list(self._counts)
         for name in given:
             if name not in known:
                 hint = suggest(name, known) or f"; expected some of {', '.join(known)}"
                 raise ValueError(f"layout has no {name!r}{hint}")
-        fixed = self._fixed_places()
-        for kind, count in (("car", 1), *self._counts.items()):
-            if kind in given:
-                fixed[kind] = as_places(given[kind], count, kind)
+        columns = [
+            (side * task.cube_columns, row * task.cube_rows, 0.0)
+            for side in (-1, 1)
+            for row in (-1, 0, 1)
+        ]
+        band = task.circle_radius - task.cube_band / 2, task.circle_radius + task.cube_band / 2
         spots, yaws = [], []
-        for kind, count in (("car", 1), *self._counts.items()):
-            placed = fixed.get(kind, np.empty((0, 3)))
-            spots += [Spot(self._keepout(kind), (float(x), float(y))) for x, y, _ in placed]
-            spots += [Spot(self._keepout(kind), ring=self._ring(kind))] * (count - len(placed))
-            yaws += [placed[:, 2], self.np_random.uniform(-math.pi, math.pi, count - len(placed))]
-        places = np.column_stack(
-            (place(spots, self.task.arena, self.np_random), np.concatenate(yaws))
-        )
-        ends = np.cumsum((1, *self._counts.values()))
-        self._placed = dict(
-            zip(("car", *self._counts), np.split(places, ends[:-1].tolist()), strict=True)
-        )
-        if self.task.buttons:
-            drawn = int(self.np_random.integers(self.task.buttons))
-            self._right_button = int(given.get("right_button", drawn))
-            if not 0 <= self._right_button < self.task.buttons:
-                raise ValueError(
-                    f"right_button: expected 0 to {self.task.buttons - 1}, "
-                    f"found {self._right_button}"
-                )
-
-    def _fixed_places(self) -> dict[str, Array]:
-        """Positions that the task fixes."""
-        x, y = self.task.cube_columns, self.task.cube_rows
-        if x > 0 and self.task.cubes:
-            wall = [(side * x, row * y, 0.0) for side in (-1, 1) for row in (-1, 0, 1)]
-            return {"cubes": np.array(wall[: self.task.cubes])}
-        return {}
-
-    def _keepout(self, kind: str) -> float:
-        return float(getattr(self.task, f"{kind.removesuffix('s')}_keepout"))
-
-    def _ring(self, kind: str) -> tuple[float, float] | None:
-        if kind != "cubes" or not self.task.cube_band:
-            return None
-        radius, half = self.task.circle_radius, self.task.cube_band / 2
-        return radius - half, radius + half
+        for kind, count in self._counts.items():
+            placed, ring = np.empty((0, 3)), None
+            if kind in given:
+                placed = as_places(given[kind], count, kind)
+            elif kind == "cubes" and task.cube_columns > 0:
+                placed = np.array(columns[:count])
+            if kind == "cubes" and task.cube_band > 0:
+                ring = band
+            keepout = getattr(task, f"{kind.removesuffix('s')}_keepout")
+            missing = count - len(placed)
+            spots += [Spot(keepout, (x, y)) for x, y, _ in placed.tolist()]
+            spots += [Spot(keepout, ring=ring)] * missing
+            yaws += [placed[:, 2], self.np_random.uniform(-math.pi, math.pi, missing)]
+        places = np.column_stack((place(spots, task.arena, self.np_random), np.concatenate(yaws)))
+        right_button = 0
+        if buttons:
+            drawn = self.np_random.integers(buttons)
+            right_button = int(given.get("right_button", drawn))
+            if not 0 <= right_button < buttons:
+                raise ValueError(f"right_button: expected 0 to {buttons - 1}, found {right_button}")
+        ends = np.cumsum(list(self._counts.values()))[:-1]
+        self._placed = dict(zip(self._counts, np.split(places, ends), strict=True))
+        self._right_button = right_button
 
     def _apply_layout(self) -> None:
         """Move the bodies to their positions; nothing is compiled again."""
@@ -298,12 +280,14 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         x, y, heading = self._placed["car"][0]
         half = (heading + math.pi / 2.0) / 2.0  # the front is along -y of the body
         self._car_qpos[:] = (x, y, RIDE_HEIGHT, math.cos(half), 0.0, 0.0, math.sin(half))
+        self._right_geom = -1
         for i, geom in enumerate(self._button_geoms):
             right = i == self._right_button and self.task.target == "button"
-            self._meaning[geom] = _RIGHT_BUTTON if right else _HARMFUL
+            self._right_geom = geom if right else self._right_geom
             self.model.geom_rgba[geom] = COLOURS["right button" if right else "buttons"]
+        self._harmful = self._solid - {self._right_geom}
         layout = self.layout
-        layout["target"] = layout["circle" if self._circle else "goal"]
+        layout["target"] = layout["circle" if self.task.target == "circle" else "goal"]
         ((self._target_x, self._target_y),) = layout["target"].tolist()
         self._hazards = layout["hazards"].tolist() if self.task.hazards else []
         # For the lidars: x, y, and the first bin of the lidar of that kind.
@@ -314,12 +298,10 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             for x, y in layout[kind].tolist()
         ]
 
-    def _update_poses(self) -> None:
-        """Update poses and contacts from the state, without changing the solver's warm start."""
+    def _observe(self) -> None:
+        """Update poses, contacts and the observation; the solver's warm start does not change."""
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_collision(self.model, self.data)
-
-    def _observe(self) -> Array:
         seen = lidars(self._car_pos, self._car_mat, self._seen, *self._lidar_settings)
         if self.task.lidar_noise:  # by the step, so that a restored state is seen the same
             noise = np.random.default_rng([self._noise_seed, self._steps]).normal(size=len(seen))
@@ -328,11 +310,11 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             linear, mat = self._car_qvel[:3], self._car_mat
             velocity = (-mat[:, 1] @ linear, mat[:, 0] @ linear, self._car_qvel[5])
             seen += np.clip(velocity, -_VELOCITY_BOUND, _VELOCITY_BOUND).tolist()
-        return np.array(seen, dtype=np.float32)
+        self._observation = np.array(seen, dtype=np.float32)
 
     def _target_distance(self) -> float:
-        qpos = self._car_qpos
-        return math.hypot(self._target_x - float(qpos[0]), self._target_y - float(qpos[1]))
+        x, y = self._car_qpos[:2].tolist()
+        return math.hypot(self._target_x - x, self._target_y - y)
 
     def _circling(self) -> float:
         """Speed along the circle, less with distance from it: (-u y + v x) / r / (1 + |r - R|)."""
@@ -342,35 +324,14 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         speed = (-u * y + v * x) / radius if radius > 0.0 else 0.0
         return speed / (1.0 + abs(radius - self.task.circle_radius))
 
-    def _touched(self) -> int:
-        """The bits of everything that the car touches."""
-        bits, meaning = 0, self._meaning
-        for geom in self.data.contact.geom.ravel().tolist():
-            bits |= meaning[geom]
-        return bits
-
     def _in_hazard(self) -> bool:
         x, y = self._car_qpos[:2].tolist()
         radius = self.task.hazard_radius
         return any(math.hypot(x - hx, y - hy) <= radius for hx, hy in self._hazards)
 
-    def _has_succeeded(self, touched: int, time_is_up: bool) -> bool:
-        if self.task.target == "button":
-            return bool(touched & _RIGHT_BUTTON)
-        if self._circle:
-            return time_is_up and self._target_distance() <= self.task.circle_radius + CAR_LENGTH
-        return self._target_distance() <= self.task.goal_radius
-
     def _rings(self) -> list[tuple[Array, tuple[float, ...]]]:
         """Each lidar's readings with the colour of what it sees."""
-        bins = self.task.lidar_bins
-        target = {"goal": "goal", "circle": "circle", "button": "right button"}[self.task.target]
+        target = "right button" if self.task.target == "button" else self.task.target
         colours = [COLOURS[target if kind == "target" else kind] for kind in self.task.observed]
+        bins = self.task.lidar_bins
         return [(self._observation[i * bins : (i + 1) * bins], c) for i, c in enumerate(colours)]
-
-
-_SOLID = ("buttons", "cubes", "pillars")
-
-
-def _info(cost: float, violation: bool, success: bool) -> dict[str, Any]:
-    return {"cost": cost, "violation": violation, "success": success}

@@ -18,10 +18,12 @@ class Spot(NamedTuple):
     """An object to place: a disc that no other disc may overlap."""
 
     keepout: float
-    fixed: tuple[float, float] | None = None
-    """A given position, not a random one."""
-    ring: tuple[float, float] | None = None
-    """Smallest and largest distance of the centre from the origin, instead of the whole arena."""
+    fixed: tuple[float, float] | None = None  # a given position, not a random one
+    ring: tuple[float, float] | None = None  # limits of the distance from the origin
+
+    def limits(self, arena: float) -> tuple[float, float]:
+        """Of the distance from the origin in a ring, else of both coordinates."""
+        return self.ring or (self.keepout - arena, arena - self.keepout)
 
 
 class PlacementError(AdviceError):
@@ -34,58 +36,46 @@ def place(spots: Sequence[Spot], arena: float, rng: np.random.Generator) -> Arra
     Random discs are inside the square; the centre of a ring spot is in its ring. No random disc
     overlaps another, random or fixed; fixed positions are not checked.
     """
-    if any(_impossible(spot, arena) for spot in spots if spot.fixed is None):
-        raise _does_not_fit(spots, arena)
-    for _ in range(LAYOUTS):
+    limits = [spot.limits(arena) for spot in spots if spot.fixed is None]
+    possible = all(low <= high for low, high in limits)
+    for _ in range(LAYOUTS if possible else 0):
         places = _attempt(spots, arena, rng)
         if places is not None:
             return np.array(places, dtype=np.float64).reshape(-1, 2)
-    raise _does_not_fit(spots, arena)
-
-
-def _impossible(spot: Spot, arena: float) -> bool:
-    if spot.ring is None:
-        return spot.keepout > arena
-    inner, outer = spot.ring
-    return inner > outer
+    keepouts = ", ".join(sorted({f"{spot.keepout:g}" for spot in spots}))
+    raise PlacementError(
+        f"no layout found for {len(spots)} objects with keep-outs {keepouts} m in an arena of "
+        f"+-{arena:g} m: none found in {LAYOUTS} attempts; "
+        "use fewer or smaller objects, or a larger arena"
+    )
 
 
 def _attempt(
     spots: Sequence[Spot], arena: float, rng: np.random.Generator
 ) -> list[tuple[float, float]] | None:
     """Place one spot after the other; None if one finds no free position."""
-    places = [spot.fixed for spot in spots]
-    taken = [(*spot.fixed, spot.keepout) for spot in spots if spot.fixed is not None]
+    taken = {i: spot.fixed for i, spot in enumerate(spots) if spot.fixed is not None}
     for i, spot in enumerate(spots):
-        if spot.fixed is None:
-            found = _free_place(spot, taken, arena, rng)
-            if found is None:
-                return None
-            places[i] = found
-            taken.append((*found, spot.keepout))
-    return places  # type: ignore[return-value]  # every spot has a position now
-
-
-def _free_place(
-    spot: Spot, taken: list[tuple[float, float, float]], arena: float, rng: np.random.Generator
-) -> tuple[float, float] | None:
-    """The first of some random positions that overlaps nothing in ``taken``."""
-    for x, y in _candidates(spot, arena, rng).tolist():
-        if all(
-            math.hypot(x - other_x, y - other_y) >= spot.keepout + keepout
-            for other_x, other_y, keepout in taken
-        ):
-            return x, y
-    return None
+        if spot.fixed is not None:
+            continue
+        for x, y in _candidates(spot, arena, rng).tolist():
+            if all(
+                math.hypot(x - other_x, y - other_y) >= spot.keepout + spots[other].keepout
+                for other, (other_x, other_y) in taken.items()
+            ):
+                taken[i] = x, y
+                break
+        else:
+            return None
+    return [taken[i] for i in range(len(spots))]
 
 
 def _candidates(spot: Spot, arena: float, rng: np.random.Generator) -> Array:
+    low, high = spot.limits(arena)
     if spot.ring is None:
-        limit = arena - spot.keepout
-        return rng.uniform(-limit, limit, size=(DRAWS_PER_SPOT, 2))
-    inner, outer = spot.ring
+        return rng.uniform(low, high, size=(DRAWS_PER_SPOT, 2))
     # Uniform over the ring's area: the squared radius is uniform.
-    radius = np.sqrt(rng.uniform(inner**2, outer**2, size=DRAWS_PER_SPOT))
+    radius = np.sqrt(rng.uniform(low**2, high**2, size=DRAWS_PER_SPOT))
     angle = rng.uniform(0.0, 2.0 * math.pi, size=DRAWS_PER_SPOT)
     return np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
 
@@ -95,21 +85,10 @@ def as_places(value: Any, count: int, kind: str) -> Array:
     try:
         places = np.atleast_2d(np.asarray(value, dtype=np.float64))
     except (TypeError, ValueError):
-        raise ValueError(
-            f"layout {kind}: expected {count} rows x, y, yaw, found {value!r}"
-        ) from None
+        places = np.empty(0)
     if places.shape not in ((count, 2), (count, 3)) or not np.isfinite(places).all():
         raise ValueError(
             f"layout {kind}: expected {count} rows of finite x, y and optionally yaw, "
-            f"found shape {places.shape}: {places.tolist()}"
+            f"found {value!r}"
         )
     return np.column_stack((places, np.zeros((count, 3 - places.shape[1]))))
-
-
-def _does_not_fit(spots: Sequence[Spot], arena: float) -> PlacementError:
-    keepouts = ", ".join(sorted({f"{spot.keepout:g}" for spot in spots}))
-    return PlacementError(
-        f"no layout found for {len(spots)} objects with keep-outs {keepouts} m in an arena of "
-        f"+-{arena:g} m: none found in {LAYOUTS} attempts; "
-        "use fewer or smaller objects, or a larger arena"
-    )

@@ -6,7 +6,6 @@ a machine without a display it chooses one that fails unless MUJOCO_GL is set.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import weakref
@@ -19,11 +18,7 @@ import numpy as np
 
 from advice.types import AdviceError, Array
 
-_RING_RADIUS, _RING_HEIGHT, _RING_GAP = 0.24, 0.18, 0.05
-_LINE_COLOUR, _LINE_HALF_WIDTH, _LINE_HALF_LENGTH = (0.70, 0.73, 0.79, 1.0), 0.008, 8
-_MAX_GEOMS = 2000
-_BOX = mujoco.mjtGeom.mjGEOM_BOX  # spheres have many faces and would double the time of a frame
-_UPRIGHT = np.eye(3).ravel()
+_LINE_COLOUR = (0.70, 0.73, 0.79, 1.0)
 
 
 class RenderingError(AdviceError, RuntimeError):
@@ -61,12 +56,12 @@ class Renderer:
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
-        self._free = weakref.finalize(self, _free, self._gl, self._context)
-        self._free.atexit = False  # the driver cleans up when the process ends
-        self._scene = mujoco.MjvScene(model, maxgeom=_MAX_GEOMS)
+        self.close = weakref.finalize(self, _free, self._gl, self._context)
+        """Free the OpenGL context; garbage collection does it too."""
+        self.close.atexit = False  # the driver cleans up when the process ends
+        self._scene = mujoco.MjvScene(model, maxgeom=2000)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             self._scene.flags[flag] = False
-        self._options, self._nothing = mujoco.MjvOption(), mujoco.MjvPerturb()
         self._camera = mujoco.MjvCamera()
         self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._camera.fixedcamid = model.camera(camera).id
@@ -77,55 +72,40 @@ class Renderer:
         """One RGB frame (height, width, 3) uint8; ``rings``: lidar readings and their colours."""
         self._gl.make_current()
         mujoco.mj_camlight(self._model, data)  # moves the cameras with the bodies
+        options, nothing = mujoco.MjvOption(), mujoco.MjvPerturb()
+        everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(
-            self._model,
-            data,
-            self._options,
-            self._nothing,
-            self._camera,
-            mujoco.mjtCatBit.mjCAT_ALL.value,
-            self._scene,
+            self._model, data, options, nothing, self._camera, everything, self._scene
         )
-        self._draw_floor_lines()
-        car = data.body("agent")
+        # A line every metre; a texture would take longer than the rest of the frame.
+        for at in range(-8, 9):
+            self._add((0.008, 8.0, 0.001), (at, 0.0, 0.001), _LINE_COLOUR)
+            self._add((8.0, 0.008, 0.001), (0.0, at, 0.001), _LINE_COLOUR)
         for level, (readings, colour) in enumerate(rings):
-            self._draw_ring(car.xpos, car.xmat.reshape(3, 3), level, readings, colour)
+            self._draw_ring(data.body("agent"), 0.24 + 0.05 * level, readings, colour)
         mujoco.mjr_render(self._area, self._scene, self._context)
         mujoco.mjr_readPixels(self._pixels, None, self._area, self._context)
         return self._pixels[::-1].copy()  # OpenGL's first row is the lowest
 
-    def _draw_floor_lines(self) -> None:
-        """A line every metre; a texture would take longer than the rest of the frame."""
-        long, wide, flat = float(_LINE_HALF_LENGTH), _LINE_HALF_WIDTH, 0.001
-        for at in range(-_LINE_HALF_LENGTH, _LINE_HALF_LENGTH + 1):
-            self._add((wide, long, flat), (at, 0.0, flat), _LINE_COLOUR)
-            self._add((long, wide, flat), (0.0, at, flat), _LINE_COLOUR)
-
     def _draw_ring(
-        self, car_pos: Array, car_mat: Array, level: int, readings: Array, colour: tuple[float, ...]
+        self, car: Any, radius: float, readings: Array, colour: tuple[float, ...]
     ) -> None:
         """One dot per bin around the car, larger and more opaque the nearer the object."""
-        radius = _RING_RADIUS + _RING_GAP * level
         for i, reading in enumerate(readings.tolist()):
-            angle = 2.0 * math.pi * (i + 0.5) / len(readings)
-            offset = (radius * math.cos(angle), radius * math.sin(angle), _RING_HEIGHT)
-            size = 0.009 + 0.008 * reading
-            place = car_pos + car_mat @ np.array(offset)
-            self._add((size, size, size), place, (*colour[:3], 0.15 + 0.85 * reading))
+            angle = 2.0 * np.pi * (i + 0.5) / len(readings)
+            offset = (radius * np.cos(angle), radius * np.sin(angle), 0.18)
+            place = car.xpos + car.xmat.reshape(3, 3) @ np.array(offset)
+            self._add((0.009 + 0.008 * reading,) * 3, place, (*colour[:3], 0.15 + 0.85 * reading))
 
     def _add(self, size: Any, place: Any, colour: tuple[float, ...]) -> None:
-        """Add a box to the scene only."""
+        """Add a box to the scene only; spheres have many faces and would double a frame's time."""
         scene = self._scene
         if scene.ngeom < scene.maxgeom:
-            rgba = np.array(colour, dtype=np.float32)
-            mujoco.mjv_initGeom(
-                scene.geoms[scene.ngeom], _BOX, np.array(size), np.array(place), _UPRIGHT, rgba
-            )
+            box, rgba = mujoco.mjtGeom.mjGEOM_BOX, np.array(colour, dtype=np.float32)
+            upright = np.eye(3).ravel()
+            geom = scene.geoms[scene.ngeom]
+            mujoco.mjv_initGeom(geom, box, np.array(size), np.array(place), upright, rgba)
             scene.ngeom += 1
-
-    def close(self) -> None:
-        """Free the OpenGL context; garbage collection does it too."""
-        self._free()
 
 
 def _free(gl: Any, context: Any) -> None:
@@ -139,7 +119,7 @@ def open_window(model: Any, data: Any) -> Any:
 
     Without a display, where the viewer would end the process, an object that does nothing.
     """
-    if not _has_display():
-        print("no display, so no window; render_mode='rgb_array' gives frames", file=sys.stderr)
-        return SimpleNamespace(sync=lambda: None, close=lambda: None)
-    return import_module("mujoco.viewer").launch_passive(model, data)
+    if _has_display():
+        return import_module("mujoco.viewer").launch_passive(model, data)
+    print("no display, so no window; render_mode='rgb_array' gives frames", file=sys.stderr)
+    return SimpleNamespace(sync=lambda: None, close=lambda: None)

@@ -12,18 +12,15 @@ from advice.envs.signals import NO_RULES, SignalRules, Signals, normalize_step, 
 class Step(NamedTuple):
     """One step of an environment."""
 
-    obs: Any
-    """The observation after the step."""
+    obs: Any  # after the step
     reward: float
     terminated: bool
     truncated: bool
     info: dict[str, Any]
     signals: Signals
-    """What the step says about safety."""
 
     @property
     def ended(self) -> bool:
-        """True if this was the episode's last step."""
         return self.terminated or self.truncated
 
 
@@ -36,8 +33,8 @@ def rollout(
 ) -> Iterator[Step]:
     """Execute ``choose(obs)`` until the episode ends, or for ``max_steps`` steps.
 
-    ``obs`` is the present observation, for instance what ``env.reset`` returned. The environment
-    is stepped when the next item is asked for, so a caller may look at it in between.
+    ``obs`` is the present observation. The environment is stepped when the next item is asked
+    for, so a caller may look at it in between.
     """
     for _ in itertools.count() if max_steps is None else range(max_steps):
         obs, reward, terminated, truncated, info = normalize_step(env.step(choose(obs)))

@@ -55,11 +55,8 @@ def lidars(
         middle = math.floor(sector)
         after = (sector - middle) * closeness
         # The nearest object wins in each bin; the bin after the last one is the first.
-        for place, reading in (
-            (first_bin + middle % bins, closeness),
-            (first_bin + (middle + 1) % bins, after),
-            (first_bin + (middle - 1) % bins, closeness - after),
-        ):
+        for offset, reading in ((0, closeness), (1, after), (-1, closeness - after)):
+            place = first_bin + (middle + offset) % bins
             if reading > readings[place]:
                 readings[place] = reading
     return readings

@@ -12,20 +12,10 @@ from advice.types import SettingError, Terminal
 
 VIOLATION_COST = 0.2
 """The cost of a violation in an environment that reports violations but no cost."""
-VIOLATION_KEYS = frozenset(
-    {
-        "violation",
-        "constraint_violation",
-        "crashed",
-        "crash",
-        "collision",
-        "fatal_collision",
-        "out_of_bounds",
-        "out_of_road",
-    }
-)
+VIOLATION_KEYS = {"violation", "constraint_violation", "out_of_bounds", "out_of_road"}
+VIOLATION_KEYS |= {"crashed", "crash", "collision", "fatal_collision"}
 """Keys of ``info`` that report a violation, besides ``cost`` and other truth values ``crash*``."""
-SUCCESS_KEYS = frozenset({"success", "is_success", "arrive_dest", "env_complete"})
+SUCCESS_KEYS = {"success", "is_success", "arrive_dest", "env_complete"}
 """Keys of ``info`` that report a success."""
 WHAT_TO_GIVE = (  # where nothing says what a violation is
     'set info["violation"] or info["cost"] in the environment; give terminal="failure" '
@@ -40,10 +30,8 @@ class Signals(NamedTuple):
     violation: bool
     cost: float
     success: bool
-    source: str = ""
-    """What reports violations: a key of ``info`` or a rule; empty if nothing does."""
-    unexplained: bool = False
-    """True if the episode terminated and nothing says whether that was a failure or a success."""
+    source: str = ""  # what reports violations: a key of info or a rule; empty if nothing does
+    unexplained: bool = False  # it terminated, and nothing says if as a failure or a success
 
     @property
     def unsafe(self) -> bool:
@@ -54,23 +42,10 @@ class Signals(NamedTuple):
 class KnownEnds(NamedTuple):
     """How the episodes of a well-known environment end; its ``info`` says nothing about it."""
 
-    terminated: Terminal | None
-    """What a termination means, unless the reward tells."""
+    terminated: Terminal | None  # what a termination means, unless the reward tells
     reason: str
-    failure_reward: float = -math.inf
-    """A last step with at most this reward is a failure."""
-    success_reward: float = math.inf
-    """A last step with at least this reward is a success."""
-
-    @property
-    def reads_reward(self) -> bool:
-        """True if the meaning of an end depends on the reward."""
-        return self.failure_reward > -math.inf or self.success_reward < math.inf
-
-    @property
-    def reports_failures(self) -> bool:
-        """True if any end can be a failure."""
-        return self.terminated == "failure" or self.failure_reward > -math.inf
+    failure_reward: float = -math.inf  # a last step with at most this reward is a failure
+    success_reward: float = math.inf  # a last step with at least this reward is a success
 
     def meaning(self, reward: float, terminated: bool) -> Terminal | None:
         """What the end of an episode means; a truncated one only by its reward."""
@@ -84,37 +59,21 @@ class KnownEnds(NamedTuple):
 _FALL = KnownEnds("failure", "termination is a fall")
 _GOAL = KnownEnds("success", "termination is the goal")
 _NEVER = KnownEnds(None, "it never terminates")
-_WALKER = KnownEnds("success", "a last reward of -100 is a fall", failure_reward=-99.9)
+_LANDER = KnownEnds(None, "a last reward of -100 is a crash, of 100 a landing", -99.9, 99.9)
+_WALKER = KnownEnds("success", "a last reward of -100 is a fall", -99.9)
 
 KNOWN_ENDS = {
-    "Hopper": _FALL,
-    "Walker2d": _FALL,
-    "Ant": _FALL,
-    "Humanoid": _FALL,
-    "InvertedPendulum": _FALL,
-    "InvertedDoublePendulum": _FALL,
-    "CartPole": _FALL,
-    "LunarLander": KnownEnds(
-        None, "a last reward of -100 is a crash, of 100 a landing", -99.9, 99.9
-    ),
-    "BipedalWalker": _WALKER,
-    "CarRacing": KnownEnds("success", "a last reward of -100 is leaving the field", -99.9),
-    "FrozenLake": KnownEnds(
-        "failure", "termination without a reward is a hole", success_reward=0.5
-    ),
-    "Acrobot": _GOAL,
-    "MountainCar": _GOAL,
-    "MountainCarContinuous": _GOAL,
-    "Pendulum": _NEVER,
-    "HalfCheetah": _NEVER,
-    "Swimmer": _NEVER,
-    "Reacher": _NEVER,
-    "Pusher": _NEVER,
+    **dict.fromkeys(("Hopper", "Walker2d", "Ant", "Humanoid", "CartPole"), _FALL),
+    **dict.fromkeys(("InvertedPendulum", "InvertedDoublePendulum"), _FALL),
+    **dict.fromkeys(("Acrobot", "MountainCar", "MountainCarContinuous"), _GOAL),
+    **dict.fromkeys(("Pendulum", "HalfCheetah", "Swimmer", "Reacher", "Pusher"), _NEVER),
     "HumanoidStandup": _NEVER,
+    **dict.fromkeys(("LunarLander", "LunarLanderContinuous"), _LANDER),
+    **dict.fromkeys(("BipedalWalker", "BipedalWalkerHardcore"), _WALKER),
+    "CarRacing": KnownEnds("success", "a last reward of -100 is leaving the field", -99.9),
+    "FrozenLake": KnownEnds("failure", "termination without a reward is a hole", -math.inf, 0.5),
 }
 """Gymnasium's own environments by id without version; used only where ``info`` says nothing."""
-KNOWN_ENDS["LunarLanderContinuous"] = KNOWN_ENDS["LunarLander"]
-KNOWN_ENDS["BipedalWalkerHardcore"] = _WALKER
 
 
 @dataclass(frozen=True)
@@ -138,7 +97,7 @@ class SignalRules:
         names = describe(env)
         found = re.search(r"<(\w+)-v\d+>", names)
         known = KNOWN_ENDS.get(found[1]) if found else None
-        if known is not None and known.reads_reward and "Reward" in names:
+        if known and known[2:] != (-math.inf, math.inf) and "Reward" in names:
             known = None
         return cls(terminal, known)
 
@@ -147,7 +106,10 @@ class SignalRules:
         """How a failure is known without a word in ``info``; empty if it is not."""
         if self.terminal is not None:
             return 'terminal="failure"' if self.terminal == "failure" else ""
-        return self.known.reason if self.known and self.known.reports_failures else ""
+        known = self.known
+        if known and (known.terminated == "failure" or known.failure_reward > -math.inf):
+            return known.reason
+        return ""
 
 
 def check_terminal(terminal: Any) -> None:
@@ -162,10 +124,9 @@ def describe(env: Any) -> str:
     spec = getattr(getattr(env, "unwrapped", env), "spec", None)
     if spec is not None:
         names.append(f"<{spec.id}>")
-    layer = env
-    while "env" in getattr(layer, "__dict__", ()):
-        names += [base.__name__ for base in type(layer).__mro__]
-        layer = layer.env
+    while "env" in getattr(env, "__dict__", ()):
+        names += [base.__name__ for base in type(env).__mro__]
+        env = env.env
     return " ".join(names)
 
 
@@ -201,56 +162,48 @@ def read_signals(
     success: bool | None = None
     source = ""
     for key, value in info.items():
-        if value is None:
+        known = key in SUCCESS_KEYS or key in VIOLATION_KEYS
+        if value is None or not (known or str(key).startswith("crash")):
             continue
+        flag = _as_truth(value)
+        if known and flag is None:
+            raise ValueError(f'info["{key}"]: expected a truth value, found {value!r}')
         if key in SUCCESS_KEYS:
-            success = _truth(key, value) or bool(success)
-        elif key in VIOLATION_KEYS or _is_crash_flag(key, value):
-            flag = _truth(key, value)
+            success = flag or bool(success)
+        elif flag is not None:
             source = key if flag or not source else source
             violated = flag or bool(violated)
-    cost = _finite_cost(info.get("cost"))
+    cost = None if info.get("cost") is None else _finite_cost(info["cost"])
     if cost is not None and violated is None:
         violated, source = cost > 0, "cost"
-    violation, reached = bool(violated), bool(success)
     end = None
     if rules.terminal is not None:
         end = rules.terminal if terminated else None
     elif rules.known is not None and violated is None and success is None:
         end = rules.known.meaning(reward, terminated) if terminated or truncated else None
-    violation = violation or (end == "failure" and not reached)
-    reached = reached or (end == "success" and not violation)
-    source = source or rules.failures
+    violation = bool(violated) or (end == "failure" and not success)
+    reached = bool(success) or (end == "success" and not violation)
     if cost is None:
         cost = VIOLATION_COST if violation else 0.0
     said_neither = violated is not None and success is not None
     explained = violation or reached or cost > 0 or said_neither
-    return Signals(violation, cost, reached, source, bool(terminated) and not explained)
+    unexplained = bool(terminated) and not explained
+    return Signals(violation, cost, reached, source or rules.failures, unexplained)
 
 
-def _is_crash_flag(key: Any, value: Any) -> bool:
-    return isinstance(key, str) and key.startswith("crash") and _as_truth(value) is not None
+def _item(value: Any) -> Any:
+    """The element of an array of one; anything else unchanged."""
+    return value.item() if getattr(value, "size", None) == 1 else value
 
 
 def _as_truth(value: Any) -> bool | None:
     """A bool, a number 0 or 1, or an array of one such element; None for anything else."""
-    if value is True or value is False:
-        return bool(value)
-    item = value.item() if getattr(value, "size", None) == 1 else value
+    item = _item(value)
     return bool(item) if isinstance(item, int | float) and item in (0, 1) else None
 
 
-def _truth(key: str, value: Any) -> bool:
-    truth = _as_truth(value)
-    if truth is None:
-        raise ValueError(f'info["{key}"]: expected a truth value, found {value!r}')
-    return truth
-
-
-def _finite_cost(value: Any) -> float | None:
-    if value is None:
-        return None
-    item = value.item() if getattr(value, "size", None) == 1 else value
+def _finite_cost(value: Any) -> float:
+    item = _item(value)
     if not isinstance(item, int | float) or not math.isfinite(item):
         raise ValueError(f'info["cost"]: expected a finite number, found {value!r}')
     return float(item)
