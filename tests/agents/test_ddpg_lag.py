@@ -63,7 +63,7 @@ def test_cost_target_by_hand(terminated: bool, through: bool) -> None:
     )
     agent = DDPGLagrangian(OBS, ACT, config, seed=0)
     blank = jax.tree.map(jnp.zeros_like, agent.state.cost_critic.network)
-    constant = init_learner((*blank[:-1], Layer(blank[-1].weight, jnp.array([0.5]))), 1e-3)
+    constant = init_learner((*blank[:-1], Layer(blank[-1].weight, jnp.array([0.5]))))
     one = (*blank[:-1], Layer(blank[-1].weight, jnp.ones(1)))
     state = agent.state._replace(cost_critic=constant._replace(target=one))
     agent.observe(Transition(np.zeros(3), np.zeros(2), -1.0, 0.2, np.zeros(3), terminated))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from gymnasium.spaces import Box
 
 from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.agents.replay_buffer import ReplayBuffer, as_batch
@@ -67,27 +68,35 @@ class Agent(ABC):
     def __init__(
         self, observation_space: Any, action_space: Any, config: AgentConfig, seed: int
     ) -> None:
-        obs_size, low, high = _sizes(observation_space, action_space)
-        self.config = config
-        self.obs_size, self.action_size = obs_size, len(low)
+        if not (isinstance(action_space, Box) and action_space.is_bounded()) or not np.issubdtype(
+            action_space.dtype, np.floating
+        ):
+            raise SpaceMismatchError(
+                f"the agents need a bounded Box action space of floats, found {action_space}"
+            )
+        if not isinstance(observation_space, Box):
+            raise SpaceMismatchError(
+                f"the agents need a Box observation space, found {observation_space}"
+            )
+        self.config, self._action_space = config, action_space
+        self.obs_size, self.action_size = (
+            int(np.prod(space.shape)) for space in (observation_space, action_space)
+        )
+        low, high = action_space.low.ravel(), action_space.high.ravel()
         self._offset = (high + low) / 2
         self._scale = np.where(high > low, (high - low) / 2, np.float32(1))  # avoids 0/0
-        self._low, self._high = low, high
-        self._action_shape, self._action_dtype = action_space.shape, action_space.dtype
         self.rng = np.random.default_rng([seed, 1])
-        self.replay = ReplayBuffer(config.replay_capacity, obs_size, self.action_size)
-        self.noise = OrnsteinUhlenbeck(
-            self.action_size, config.noise_theta, config.noise_sigma, config.noise_dt
-        )
-        self.state: Any = self.init_state(jax.random.key(seed), obs_size, self.action_size, config)
+        self.replay = ReplayBuffer(config.replay_capacity, self.obs_size, self.action_size)
+        noise = config.noise_theta, config.noise_sigma, config.noise_dt
+        self.noise = OrnsteinUhlenbeck(self.action_size, *noise)
+        sizes = self.obs_size, self.action_size
+        self.state: Any = self.init_state(jax.random.key(seed), *sizes, config)
         self._update = functools.partial(
-            jitted_update, update=type(self).update_state, config=config, obs_size=obs_size
+            jitted_update, update=type(self).update_state, config=config, obs_size=self.obs_size
         )
         self._copies: dict[str, Any] = {}
-        self.steps = 0
-        """Actions taken while exploring."""
-        self.held: Array = np.zeros(self.action_size)
-        """The present action of the warm-up."""
+        self.steps = 0  # actions taken while exploring
+        self.held: Array = np.zeros(self.action_size)  # the present action of the warm-up
 
     def start_episode(self) -> None:
         if self.config.noise_reset:
@@ -181,9 +190,9 @@ class Agent(ABC):
 
     def unscale(self, action: Array) -> Array:
         """An action in [-1, 1] as one of the action space, within its bounds."""
-        scaled = (self._offset + self._scale * action).astype(np.float32)
-        within = np.clip(scaled, self._low, self._high).reshape(self._action_shape)
-        return within.astype(self._action_dtype, copy=False)
+        space = self._action_space
+        scaled = (self._offset + self._scale * action).reshape(space.shape)
+        return np.clip(scaled, space.low, space.high).astype(space.dtype)
 
     def weights(self, name: str) -> Any:
         """A network of the state as NumPy arrays, copied on first use after an update."""
@@ -194,27 +203,3 @@ class Agent(ABC):
     def rating_critics(self) -> tuple[Network, ...]:
         """The networks whose lowest value rates an action for a shield."""
         return (self.weights("critic"),)
-
-
-def _sizes(observation_space: Any, action_space: Any) -> tuple[int, Array, Array]:
-    """Observation size and action bounds of two Box spaces, or an error naming what was found."""
-    low, high = (np.asarray(getattr(action_space, side, np.nan)) for side in ("low", "high"))
-    bounded = np.isfinite(low).all() and np.isfinite(high).all()
-    if not bounded or not np.issubdtype(action_space.dtype, np.floating):
-        raise SpaceMismatchError(
-            f"the agents need a bounded Box action space of floats, found {action_space}"
-        )
-    if getattr(observation_space, "low", None) is None:
-        raise SpaceMismatchError(
-            f"the agents need a Box observation space, found {observation_space}"
-        )
-    return int(np.prod(observation_space.shape)), *_float32_within(low.ravel(), high.ravel())
-
-
-def _float32_within(low: Array, high: Array) -> tuple[Array, Array]:
-    """The bounds in float32, rounded inwards: float32(0.1) is outside a float64 Box to 0.1."""
-    near_low, near_high = low.astype(np.float32), high.astype(np.float32)
-    return (
-        np.where(near_low < low, np.nextafter(near_low, np.float32(np.inf)), near_low),
-        np.where(near_high > high, np.nextafter(near_high, np.float32(-np.inf)), near_high),
-    )

@@ -73,11 +73,8 @@ def init_csc(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> 
     """DDPG's networks, a safety critic and a clock."""
     key, safety_key, clock_key = jax.random.split(key, 3)
     safety_critic = nn.init_critic(safety_key, obs_size, action_size, config.hidden_size)
-    return CSCState(
-        *init_ddpg(key, obs_size, action_size, config),
-        nn.init_learner(safety_critic, config.csc.learning_rate),
-        nn.init_clock(clock_key),
-    )
+    ddpg = init_ddpg(key, obs_size, action_size, config)
+    return CSCState(*ddpg, nn.init_learner(safety_critic), nn.init_clock(clock_key))
 
 
 def update_csc(state: CSCState, batch: Batch, config: AgentConfig, multiplier: Any) -> CSCState:
@@ -106,11 +103,9 @@ def update_csc(state: CSCState, batch: Batch, config: AgentConfig, multiplier: A
     # actor: towards more value and less danger, weighed by λ
     def actor_loss(actor: nn.Network) -> Any:
         action = nn.actor_action(actor, batch.obs)
-        return lagrangian_loss(
-            nn.critic_value(critic.network, batch.obs, action),
-            failure_probability(safety_critic.network, batch.obs, action),
-            multiplier,
-        )
+        value = nn.critic_value(critic.network, batch.obs, action)
+        danger = failure_probability(safety_critic.network, batch.obs, action)
+        return lagrangian_loss(value, danger, multiplier)
 
     actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
     return CSCState(nn.update_target(actor, config.tau), critic, safety_critic, clock)

@@ -45,11 +45,9 @@ def update_critic(
 def init_ddpg(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> DDPGState:
     """An untrained actor and critic."""
     actor_key, critic_key = jax.random.split(key)
-    actor = nn.init_actor(actor_key, obs_size, action_size, config.hidden_size)
-    critic = nn.init_critic(critic_key, obs_size, action_size, config.hidden_size)
     return DDPGState(
-        nn.init_learner(actor, config.actor_learning_rate),
-        nn.init_learner(critic, config.critic_learning_rate),
+        nn.init_learner(nn.init_actor(actor_key, obs_size, action_size, config.hidden_size)),
+        nn.init_learner(nn.init_critic(critic_key, obs_size, action_size, config.hidden_size)),
     )
 
 
@@ -60,9 +58,8 @@ def update_ddpg(state: DDPGState, batch: Batch, config: AgentConfig) -> DDPGStat
 
     # actor: towards actions that the critic values more
     def actor_loss(actor: nn.Network) -> Any:
-        return -jnp.mean(
-            nn.critic_value(critic.network, batch.obs, nn.actor_action(actor, batch.obs))
-        )
+        action = nn.actor_action(actor, batch.obs)
+        return -jnp.mean(nn.critic_value(critic.network, batch.obs, action))
 
     actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
     return DDPGState(nn.update_target(actor, config.tau), critic)

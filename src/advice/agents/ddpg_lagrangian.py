@@ -29,10 +29,8 @@ def ascend(multiplier: float, cost: float, config: MultiplierConfig) -> float:
 class LagrangianAgent(Agent):
     """An agent whose update also takes λ, which rises while episodes cost more than a limit."""
 
-    def __init__(
-        self, observation_space: Any, action_space: Any, config: AgentConfig, seed: int
-    ) -> None:
-        super().__init__(observation_space, action_space, config, seed)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.multiplier = self.multiplier_config.initial
 
     @property
@@ -74,10 +72,8 @@ def init_lagrangian(
     """DDPG's networks and a cost critic."""
     key, cost_key = jax.random.split(key)
     cost_critic = nn.init_critic(cost_key, obs_size, action_size, config.hidden_size)
-    return LagrangianState(
-        *init_ddpg(key, obs_size, action_size, config),
-        nn.init_learner(cost_critic, config.critic_learning_rate),
-    )
+    ddpg = init_ddpg(key, obs_size, action_size, config)
+    return LagrangianState(*ddpg, nn.init_learner(cost_critic))
 
 
 def update_lagrangian(
@@ -91,11 +87,9 @@ def update_lagrangian(
     # actor: towards more value and less cost, weighed by λ
     def actor_loss(actor: nn.Network) -> Any:
         action = nn.actor_action(actor, batch.obs)
-        return lagrangian_loss(
-            nn.critic_value(critic.network, batch.obs, action),
-            nn.critic_value(cost_critic.network, batch.obs, action),
-            multiplier,
-        )
+        value = nn.critic_value(critic.network, batch.obs, action)
+        cost_value = nn.critic_value(cost_critic.network, batch.obs, action)
+        return lagrangian_loss(value, cost_value, multiplier)
 
     actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
     return LagrangianState(nn.update_target(actor, config.tau), critic, cost_critic)

@@ -37,6 +37,16 @@ def init_network(key: Any, sizes: Sequence[int], last: float | None = None) -> N
     return tuple(layers)
 
 
+def init_actor(key: Any, obs_size: int, outputs: int, hidden: int) -> Network:
+    """An untrained policy; its last layer is within ±0.003, so its actions start near zero."""
+    return init_network(key, (obs_size, hidden, hidden, outputs), last=0.003)
+
+
+def init_critic(key: Any, obs_size: int, action_size: int, hidden: int) -> Network:
+    """An untrained Q(s, a)."""
+    return init_network(key, (obs_size + action_size, hidden, hidden, 1))
+
+
 def apply(network: Network, x: Any) -> Any:
     """The network's output for a batch (n, inputs), with ReLU between the layers."""
     for layer in network[:-1]:
@@ -66,14 +76,19 @@ def critic_values(critic: Network, obs: Any, actions: Any) -> Any:
     return apply(critic[1:], hidden.reshape(n * m, width)).reshape(n, m)
 
 
-def init_actor(key: Any, obs_size: int, outputs: int, hidden: int) -> Network:
-    """An untrained policy; its last layer is within ±0.003, so its actions start near zero."""
-    return init_network(key, (obs_size, hidden, hidden, outputs), last=0.003)
+def apply_numpy(network: Network, x: Array) -> Array:
+    """The same function as :func:`apply`, in NumPy."""
+    for layer in network[:-1]:
+        x = np.maximum(x @ layer.weight + layer.bias, 0)
+    return np.asarray(x @ network[-1].weight + network[-1].bias)
 
 
-def init_critic(key: Any, obs_size: int, action_size: int, hidden: int) -> Network:
-    """An untrained Q(s, a)."""
-    return init_network(key, (obs_size + action_size, hidden, hidden, 1))
+def rate_numpy(critic: Network, obs: Array, actions: Array) -> Array:
+    """Q(s, a) for one state and many actions (n, action size); layer one reads the state once."""
+    first = critic[0]
+    shared = obs @ first.weight[: len(obs)] + first.bias
+    hidden = np.maximum(actions @ first.weight[len(obs) :] + shared, 0)
+    return apply_numpy(critic[1:], hidden)[:, 0]
 
 
 class Learner(NamedTuple):
@@ -84,10 +99,10 @@ class Learner(NamedTuple):
     target: Any = None
 
 
-def init_learner(network: Any, learning_rate: float, target: bool = True) -> Learner:
+def init_learner(network: Any, target: bool = True) -> Learner:
     """An untrained learner."""
     copy = jax.tree.map(jnp.copy, network) if target else None
-    return Learner(network, optax.adam(learning_rate).init(network), copy)
+    return Learner(network, optax.adam(0.0).init(network), copy)
 
 
 def descend(learner: Learner, loss: Any, learning_rate: float) -> Learner:
@@ -112,18 +127,3 @@ def init_clock(key: Any) -> Any:
 def next_key(clock: Any) -> tuple[Any, Any]:
     """A key for this update alone, and the clock for the next one."""
     return jax.random.fold_in(jax.random.key(clock[0]), clock[1]), clock.at[1].add(1)
-
-
-def apply_numpy(network: Network, x: Array) -> Array:
-    """The same function as :func:`apply`, in NumPy."""
-    for layer in network[:-1]:
-        x = np.maximum(x @ layer.weight + layer.bias, 0)
-    return np.asarray(x @ network[-1].weight + network[-1].bias)
-
-
-def rate_numpy(critic: Network, obs: Array, actions: Array) -> Array:
-    """Q(s, a) for one state and many actions (n, action size); layer one reads the state once."""
-    first = critic[0]
-    shared = obs @ first.weight[: len(obs)] + first.bias
-    hidden = np.maximum(actions @ first.weight[len(obs) :] + shared, 0)
-    return apply_numpy(critic[1:], hidden)[:, 0]

@@ -53,9 +53,9 @@ def init_sac(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> 
     critics = init_critics(critic_key, obs_size, action_size, config.hidden_size)
     log_temperature = jnp.log(jnp.float32(config.sac.initial_temperature))
     return SACState(
-        nn.init_learner(actor, config.actor_learning_rate, target=False),
-        nn.init_learner(critics, config.critic_learning_rate),
-        nn.init_learner(log_temperature, config.sac.temperature_learning_rate, target=False),
+        nn.init_learner(actor, target=False),
+        nn.init_learner(critics),
+        nn.init_learner(log_temperature, target=False),
         nn.init_clock(clock_key),
     )
 
@@ -83,11 +83,8 @@ def update_sac(state: SACState, batch: Batch, config: AgentConfig) -> SACState:
     # temperature: up while the entropy is below -(action size), down while it is above
     _, log_density = sample_action(state.actor.network, batch.obs, actor_key)
     surplus = -jnp.mean(log_density) + batch.action.shape[1]
-    log_temperature = nn.descend(
-        state.log_temperature,
-        lambda logarithm: logarithm * surplus,
-        config.sac.temperature_learning_rate,
-    )
+    rate = config.sac.temperature_learning_rate
+    log_temperature = nn.descend(state.log_temperature, lambda log: log * surplus, rate)
     return SACState(actor, nn.update_target(critics, config.tau), log_temperature, clock)
 
 

@@ -30,11 +30,10 @@ def init_critics(
     key: Any, obs_size: int, action_size: int, hidden: int
 ) -> tuple[nn.Network, nn.Network]:
     """Two untrained critics with different weights."""
-    first, second = jax.random.split(key)
-    return (
-        nn.init_critic(first, obs_size, action_size, hidden),
-        nn.init_critic(second, obs_size, action_size, hidden),
+    first, second = (
+        nn.init_critic(one, obs_size, action_size, hidden) for one in jax.random.split(key)
     )
+    return first, second
 
 
 def least_value(critics: tuple[nn.Network, nn.Network], obs: Any, action: Any) -> Any:
@@ -44,22 +43,17 @@ def least_value(critics: tuple[nn.Network, nn.Network], obs: Any, action: Any) -
     )
 
 
-def twin_loss(critics: tuple[nn.Network, nn.Network], obs: Any, action: Any, target: Any) -> Any:
-    """The sum of both critics' mean squared distances to one target (n,)."""
-    errors = [nn.critic_value(critic, obs, action) - target for critic in critics]
-    return jnp.mean(errors[0] ** 2) + jnp.mean(errors[1] ** 2)
-
-
 def update_critics(
     critics: nn.Learner, batch: Batch, next_value: Any, config: AgentConfig
 ) -> nn.Learner:
     """One step of both critics towards y = r + γ (1 - done) next_value; next_value: (n,)."""
     target = td_target(batch.reward, next_value, batch.terminated, config.gamma)
-    return nn.descend(
-        critics,
-        lambda pair: twin_loss(pair, batch.obs, batch.action, target),
-        config.critic_learning_rate,
-    )
+
+    def loss(pair: tuple[nn.Network, nn.Network]) -> Any:
+        errors = [nn.critic_value(critic, batch.obs, batch.action) - target for critic in pair]
+        return jnp.mean(errors[0] ** 2) + jnp.mean(errors[1] ** 2)
+
+    return nn.descend(critics, loss, config.critic_learning_rate)
 
 
 def smoothed_action(key: Any, action: Any, noise: float, limit: float) -> Any:
@@ -73,11 +67,7 @@ def init_td3(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> 
     actor_key, critic_key, clock_key = jax.random.split(key, 3)
     actor = nn.init_actor(actor_key, obs_size, action_size, config.hidden_size)
     critics = init_critics(critic_key, obs_size, action_size, config.hidden_size)
-    return TD3State(
-        nn.init_learner(actor, config.actor_learning_rate),
-        nn.init_learner(critics, config.critic_learning_rate),
-        nn.init_clock(clock_key),
-    )
+    return TD3State(nn.init_learner(actor), nn.init_learner(critics), nn.init_clock(clock_key))
 
 
 def update_td3(state: TD3State, batch: Batch, config: AgentConfig) -> TD3State:
