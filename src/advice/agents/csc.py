@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from advice.agents import networks as nn
-from advice.agents.ddpg import init_ddpg, update_critic
+from advice.agents.ddpg import init_ddpg, update_actor, update_critic
 from advice.agents.ddpg_lagrangian import LagrangianAgent, lagrangian_loss
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig, CSCConfig, MultiplierConfig
@@ -101,14 +101,13 @@ def update_csc(state: CSCState, batch: Batch, config: AgentConfig, multiplier: A
     safety_critic = nn.update_target(safety_critic, csc.tau)
 
     # actor: towards more value and less danger, weighed by λ
-    def actor_loss(actor: nn.Network) -> Any:
-        action = nn.actor_action(actor, batch.obs)
+    def loss(action: Any) -> Any:
         value = nn.critic_value(critic.network, batch.obs, action)
         danger = failure_probability(safety_critic.network, batch.obs, action)
         return lagrangian_loss(value, danger, multiplier)
 
-    actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
-    return CSCState(nn.update_target(actor, config.tau), critic, safety_critic, clock)
+    actor = update_actor(state.actor, batch, loss, config)
+    return CSCState(actor, critic, safety_critic, clock)
 
 
 class CSC(LagrangianAgent):

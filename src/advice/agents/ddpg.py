@@ -42,6 +42,15 @@ def update_critic(
     return nn.update_target(nn.descend(critic, loss, config.critic_learning_rate), config.tau)
 
 
+def update_actor(actor: nn.Learner, batch: Batch, loss: Any, config: AgentConfig) -> nn.Learner:
+    """One step of the policy down ``loss(action)``, with its actions (n, action size)."""
+
+    def loss_of(network: nn.Network) -> Any:
+        return loss(nn.actor_action(network, batch.obs))
+
+    return nn.update_target(nn.descend(actor, loss_of, config.actor_learning_rate), config.tau)
+
+
 def init_ddpg(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> DDPGState:
     """An untrained actor and critic."""
     actor_key, critic_key = jax.random.split(key)
@@ -57,12 +66,10 @@ def update_ddpg(state: DDPGState, batch: Batch, config: AgentConfig) -> DDPGStat
     critic = update_critic(state.critic, state.actor, batch, batch.reward, config)
 
     # actor: towards actions that the critic values more
-    def actor_loss(actor: nn.Network) -> Any:
-        action = nn.actor_action(actor, batch.obs)
+    def loss(action: Any) -> Any:
         return -jnp.mean(nn.critic_value(critic.network, batch.obs, action))
 
-    actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
-    return DDPGState(nn.update_target(actor, config.tau), critic)
+    return DDPGState(update_actor(state.actor, batch, loss, config), critic)
 
 
 class DDPG(Agent):

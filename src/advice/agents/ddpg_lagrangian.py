@@ -14,7 +14,7 @@ import numpy as np
 
 from advice.agents import networks as nn
 from advice.agents.agent import Agent
-from advice.agents.ddpg import init_ddpg, update_critic
+from advice.agents.ddpg import init_ddpg, update_actor, update_critic
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig, MultiplierConfig
 from advice.types import Array, as_float_vector
@@ -85,14 +85,13 @@ def update_lagrangian(
     cost_critic = update_critic(state.cost_critic, state.actor, batch, batch.cost, config)
 
     # actor: towards more value and less cost, weighed by λ
-    def actor_loss(actor: nn.Network) -> Any:
-        action = nn.actor_action(actor, batch.obs)
+    def loss(action: Any) -> Any:
         value = nn.critic_value(critic.network, batch.obs, action)
         cost_value = nn.critic_value(cost_critic.network, batch.obs, action)
         return lagrangian_loss(value, cost_value, multiplier)
 
-    actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
-    return LagrangianState(nn.update_target(actor, config.tau), critic, cost_critic)
+    actor = update_actor(state.actor, batch, loss, config)
+    return LagrangianState(actor, critic, cost_critic)
 
 
 class DDPGLagrangian(LagrangianAgent):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from advice.agents import networks as nn
 from advice.agents.agent import Agent
-from advice.agents.ddpg import td_target
+from advice.agents.ddpg import td_target, update_actor
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig
 from advice.types import Array
@@ -82,14 +82,12 @@ def update_td3(state: TD3State, batch: Batch, config: AgentConfig) -> TD3State:
     critics = update_critics(state.critics, batch, next_value, config)
 
     # actor: towards actions that the first critic values more, every policy_delay updates
-    def actor_loss(actor: nn.Network) -> Any:
-        action = nn.actor_action(actor, batch.obs)
+    def actor_loss(action: Any) -> Any:
         return -jnp.mean(nn.critic_value(critics.network[0], batch.obs, action))
 
     def update_all() -> TD3State:
-        actor = nn.descend(state.actor, actor_loss, config.actor_learning_rate)
-        tau = config.tau
-        return TD3State(nn.update_target(actor, tau), nn.update_target(critics, tau), clock)
+        actor = update_actor(state.actor, batch, actor_loss, config)
+        return TD3State(actor, nn.update_target(critics, config.tau), clock)
 
     def update_critics_only() -> TD3State:
         return TD3State(state.actor, critics, clock)

@@ -58,7 +58,6 @@ class KnownEnds(NamedTuple):
 
 _FALL = KnownEnds("failure", "termination is a fall")
 _GOAL = KnownEnds("success", "termination is the goal")
-_NEVER = KnownEnds(None, "it never terminates")
 _LANDER = KnownEnds(None, "a last reward of -100 is a crash, of 100 a landing", -99.9, 99.9)
 _WALKER = KnownEnds("success", "a last reward of -100 is a fall", -99.9)
 
@@ -66,8 +65,6 @@ KNOWN_ENDS = {
     **dict.fromkeys(("Hopper", "Walker2d", "Ant", "Humanoid", "CartPole"), _FALL),
     **dict.fromkeys(("InvertedPendulum", "InvertedDoublePendulum"), _FALL),
     **dict.fromkeys(("Acrobot", "MountainCar", "MountainCarContinuous"), _GOAL),
-    **dict.fromkeys(("Pendulum", "HalfCheetah", "Swimmer", "Reacher", "Pusher"), _NEVER),
-    "HumanoidStandup": _NEVER,
     **dict.fromkeys(("LunarLander", "LunarLanderContinuous"), _LANDER),
     **dict.fromkeys(("BipedalWalker", "BipedalWalkerHardcore"), _WALKER),
     "CarRacing": KnownEnds("success", "a last reward of -100 is leaving the field", -99.9),
