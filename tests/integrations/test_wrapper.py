@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Sequence
 from walking import QUICK, run, sideways
 
 import advice
@@ -297,9 +297,21 @@ def test_dictionary_observations_and_discrete_actions() -> None:
     assert all(set(obs) == {"x", "y"} for obs in rated)
 
 
-def test_dictionary_observations_without_features_are_explained() -> None:
+def test_dictionary_observations_are_flattened_by_default(tmp_path: Path) -> None:
+    env = ShieldedEnv(DictCorridor(), config=QUICK)
+    walk_discrete(env, 60)
+    assert env.shield.armed
+    assert env.shield.observation_space.shape == (2,)
+    env.shield.save(tmp_path / "shield.safetensors")
+    again = ShieldedEnv(DictCorridor(), shield=tmp_path / "shield.safetensors")
+    assert again.shield.armed
+
+
+def test_observations_that_cannot_be_flattened_are_explained() -> None:
+    env = DictCorridor()
+    env.observation_space = Sequence(Box(-1, 1, (1,)))  # type: ignore[assignment]
     with pytest.raises(SpaceMismatchError, match="give features="):
-        ShieldedEnv(DictCorridor())
+        ShieldedEnv(env)
 
 
 def test_features_leave_the_users_generator_alone() -> None:

@@ -16,6 +16,7 @@ from advice.shields.fit import Evidence, FitSummary
 from advice.shields.lookahead import (
     FAR,
     fit_danger,
+    fit_unavoidable,
     horizons,
     is_foreseen,
     steps_until_violation,
@@ -108,17 +109,54 @@ def test_targets_do_not_cross_episodes_or_gaps():
 @pytest.mark.parametrize(
     ("seen", "violations", "expected"),
     [
-        (24, 6, (2, 3)),  # four steps per violation
-        (90, 10, (3, 5)),
-        (100, 4, (5, 8)),
+        (24, 6, (2, 2)),  # four steps per violation
+        (90, 10, (3, 2)),
+        (100, 4, (5, 4)),
         (10_000, 1, (5, 8)),
-        (6, 6, (2, 3)),
-        (25, 0, (5, 8)),
+        (6, 6, (2, 2)),
+        (25, 0, (5, 4)),
     ],
 )
 def test_horizons_follow_the_steps_per_violation(seen, violations, expected):
     steps = made("U" * violations) if violations else made("..")
     assert horizons(steps._replace(seen=seen)) == expected
+
+
+def test_what_a_better_action_avoids_is_not_unavoidable():
+    """Three steps from the edge of a line; actions go left (-1) or right (1), both ends violate.
+
+    At the left edge half of the actions lead away. At the right one the floor is slippery and every
+    action leads over the edge, from two steps before it on.
+    """
+    rng = np.random.default_rng(0)
+    states, taken, outcomes, continues = [], [], [], []
+    for _ in range(150):
+        place, length = int(rng.integers(-2, 3)), 0
+        while abs(place) < 4 and length < 20:
+            action = rng.choice([-1.0, 1.0])
+            states.append(place)
+            taken.append(action)
+            place += 1 if place >= 2 else int(action)
+            length += 1
+            outcomes.append(Outcome.UNSAFE if abs(place) == 4 else Outcome.INCONCLUSIVE)
+            continues.append(abs(place) < 4 and length < 20)
+    count = len(states)
+    steps = Steps(
+        np.zeros((count, 1)),
+        np.array(outcomes, np.int64),
+        np.array(continues),
+        np.zeros(count, np.int64),
+        count,
+    )
+    where, actions = np.float32(states)[:, None] / 2, np.float32([[-1], [1]])
+    everything = np.ones(count, bool)
+    danger = fit_unavoidable(
+        where, np.float32(taken)[:, None], actions, steps, everything, 1500, rng
+    )
+    at = {place: danger[np.array(states) == place].mean() for place in range(-3, 4)}
+    assert at[2] > 0.9
+    assert at[3] > 0.9
+    assert max(at[place] for place in (-3, -2, -1, 0)) < 0.4
 
 
 def test_danger_without_quiet_steps_is_one_everywhere():
@@ -327,8 +365,20 @@ def test_a_refit_needs_enough_episodes_and_enough_more_steps(evidence, monkeypat
     assert not shield.wants_fit  # one episode is missing
     record_violations(shield, 1)
     assert shield.wants_fit
-    evidence[0] = POOR
+    evidence[0] = GOOD._replace(passed=0.1)
     assert shield.fit_if_good()  # a refit is no trial
+
+
+def test_a_refit_whose_verdicts_do_not_depend_on_the_action_is_dropped(evidence):
+    shield = early(refit_episodes=4)
+    record_violations(shield, 50, steps=2)
+    assert shield.fit_if_good()
+    model = shield._fitted()
+    record_violations(shield, 4, steps=50)
+    evidence[0] = POOR
+    assert not shield.fit_if_good()
+    assert shield._fitted() is model
+    assert not shield.wants_fit  # it is tried again after as many steps more
 
 
 def test_no_refits_if_none_are_wanted(evidence):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
+from advice.shields.candidates import spread_out
 from advice.shields.cautiousness import required_votes
 from advice.shields.encoder import LIMIT, Encoder, EncoderWeights, Floats, scaled
 from advice.shields.memory import Steps, held_out_mask
@@ -35,6 +36,13 @@ DANGER_EDGES = (0.0, NEAR_DANGER, 0.3, 0.7, 1.0)
 """Bins of nearness to danger."""
 MOST_ROWS = 2000
 """Steps of each kind that are counted in a bin."""
+CROWDED = 0.1
+"""Where more than this share of the steps comes just before a violation, a state's danger also
+counts whether better actions would avoid the violation."""
+MOST_SPREAD = 40
+"""Actions that are tried in every state to see whether a violation can be avoided."""
+FEW = 10
+"""Fewer held-out steps than that say nothing."""
 MOST_STATES = 200
 """States of held-out episodes on which the evidence asks for every candidate's verdict."""
 
@@ -45,16 +53,22 @@ class Evidence(NamedTuple):
     caught: float = np.nan
     """Share of the steps just before a violation that are refused."""
     passed: float = np.nan
-    """Share of the steps near danger that came to nothing and that pass."""
+    """Share of the steps near danger that came to nothing and that pass; of all steps that came to
+    nothing, where there are hardly any near danger."""
     action_matters: float = np.nan
     """Share of the states near danger in which some candidates pass and some do not."""
     no_safe_action: float = np.nan
     """Share of the states near danger in which no candidate passes."""
 
     @property
+    def is_blind(self) -> bool:
+        """True if the verdict hardly ever depends on the action."""
+        return not self.action_matters >= 0.2
+
+    @property
     def tells_actions_apart(self) -> bool:
         """Good enough to guard."""
-        return self.caught >= 0.6 and self.passed >= 0.2 and self.action_matters >= 0.2
+        return self.caught >= 0.6 and self.passed >= 0.2 and not self.is_blind
 
 
 class DangerBin(NamedTuple):
@@ -200,6 +214,12 @@ def _fit_look_ahead(
     states = np.delete(inputs, np.s_[split : space.size], axis=1)
     danger = lookahead.fit_danger(states, steps, fitted, near, config.fit_steps, rng)
     foreseen = lookahead.is_foreseen(danger, until, near, held_out)
+    crowded = foreseen and bool(np.mean(until <= near) > CROWDED)
+    if crowded:  # what the agent runs into is no measure where it fails all the time
+        taken, others = inputs[:, split : space.size], _spread_actions(space, offset, scale)
+        count = config.fit_steps
+        lost = lookahead.fit_unavoidable(states, taken, others, steps, fitted, count, rng)
+        danger = np.sqrt(danger * lost)
     if not foreseen:  # only what a step itself does is learnt
         near, ahead, danger = 1, 0, np.zeros(len(raw))
     target = lookahead.targets(steps, danger, near, ahead)
@@ -216,21 +236,32 @@ def _fit_look_ahead(
     risk = latent @ fit.risk + fit.risk_bias
     led = target.leads_in & (steps.outcomes != Outcome.SAFE)
     threshold = float(np.quantile(risk[led & fitted], MISSED))
-    safe = value <= np.clip(lookahead.sigmoid(np.array(threshold)), 0.05, 0.9)
+    safe = value <= np.clip(lookahead.sigmoid(np.array(threshold)), 0.05, 0.5 if crowded else 0.9)
     voters = _voters(safe, target.known, close, rng)
     _need_both_classes(int(safe[voters].sum()), int((~safe[voters]).sum()))
     points = Points(latent[voters], safe[voters], held_out[voters], steps.episodes[voters])
     model = FittedModel(encoder, points, space.action, config, fit.risk)
+    survived = target.known & (until > ahead)
     quiet = held_out & target.known & close & safe & ~led
+    if quiet.sum() < FEW:  # nothing near danger comes to nothing: judge by what does
+        quiet = held_out & survived
     approach = held_out & (until > near) & (until <= 3 * near)
     evidence = _evidence(model, raw[held_out & led], raw[quiet], raw[quiet | approach], config)
     errors = (lookahead.sigmoid(risk) - value)[held_out & target.known]
     loss = float(np.mean(errors**2)) if len(errors) else np.nan
     counts = config.fit_steps, loss, int(target.known.sum()), int(held_out.sum())
     last = min(near, lookahead.LAST)
-    survived = target.known & (until > ahead)
     nearness = _nearness(points, latent, held_out, danger, survived, led, config)
     return model, FitSummary(*counts, evidence, last, _hold(steps, raw[:, :split]), nearness)
+
+
+def _spread_actions(space: FeatureSpace, offset: Floats, scale: Floats) -> NDArray[np.float32]:
+    """(C, k) scaled actions from all over the action space."""
+    split = space.observation.size
+    if space.action.kind == "discrete":
+        one_hot = np.eye(space.size - split)[:MOST_SPREAD]
+        return ((one_hot - offset[split:]) / scale[split:]).astype(np.float32)
+    return spread_out(MOST_SPREAD, space.size - split).astype(np.float32)
 
 
 def _nearness(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ class SessionOptions:
     """What a termination means where ``info`` does not say the opposite: "failure" or "success".
     None: inconclusive, except in the environments of :data:`advice.envs.signals.KNOWN_ENDS`."""
     features: Callable[[Any], Array] | None = None
-    """Turns an observation into an array of numbers; needed where observations are no Box."""
+    """Turns an observation into an array of numbers; where observations are no Box, Gymnasium's
+    ``flatten`` does so by default."""
     fallback: FallbackAction | None = None
     """``fallback(obs, proposed) -> action``, a brake or a recovery policy: what to execute where no
     candidate is safe, in place of what ``config.fallback`` says."""
@@ -56,6 +58,20 @@ class SessionOptions:
         check_terminal(self.terminal)
         if self.terminal is not None and self.outcome is not None:
             raise ValueError("terminal: expected None with an outcome function, which replaces it")
+
+
+def flattened(options: SessionOptions, observation_space: Any) -> SessionOptions:
+    """The options with ``features`` that flatten observations which are no Box of numbers."""
+    if options.features is not None or hasattr(observation_space, "low"):
+        return options
+    try:
+        from gymnasium.spaces.utils import flatdim, flatten
+
+        flatdim(observation_space)
+    except (ImportError, NotImplementedError, ValueError):
+        return options  # making the shield says what is wrong
+    flat: Any = partial(flatten, observation_space)
+    return replace(options, features=flat)
 
 
 def find_shield(options: SessionOptions, observation_space: Any, action_space: Any) -> Any:

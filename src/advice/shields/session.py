@@ -17,7 +17,7 @@ from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals, read_signals
 from advice.shields.bounds import DriftAlarm
 from advice.shields.decisions import use_fallback
 from advice.shields.memory import PIECE, EpisodeLabels
-from advice.shields.options import SessionOptions, find_shield
+from advice.shields.options import SessionOptions, find_shield, flattened
 from advice.shields.spaces import read_space
 from advice.types import Array, BudgetSpentError, OneClassError, Outcome, RateActions, Verdict
 
@@ -88,7 +88,7 @@ class ShieldSession:
         say: Callable[[str], None] | None = None,
         rules: SignalRules | None = None,
     ) -> None:
-        self.options = options = options or SessionOptions()
+        self.options = options = flattened(options or SessionOptions(), observation_space)
         self.rate_actions, self._warn, self._note = options.rate_actions, say or _warn, say or _log
         self.shield = find_shield(options, observation_space, action_space)
         if options.save_path is not None and not hasattr(self.shield, "save"):

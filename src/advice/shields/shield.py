@@ -164,13 +164,17 @@ class Shield(Decisions):
         """Fit when :attr:`wants_fit`; False if it stays unarmed.
 
         A trial before ``construction_episodes`` arms the shield only if held-out episodes say that
-        it tells actions apart; else the next trial comes after a quarter more violations.
+        it tells actions apart; else the next trial comes after a quarter more violations. A refit
+        is dropped if the verdict would no longer depend on the action.
         """
         trial = not self.armed and self._memory.episode < self.config.construction_episodes
         violations = self._memory.violations
         self._next_trial = max(self._next_trial, violations + 1, violations * 5 // 4)
         model, summary, self._rng = self._fit(progress)
         if trial and not summary.evidence.tells_actions_apart:
+            return False
+        if self.summary and summary.evidence.is_blind and not self.summary.evidence.is_blind:
+            self._fitted_at = self._memory.episode, self._memory.seen
             return False
         self._arm(model, summary)
         return True
