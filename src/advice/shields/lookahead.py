@@ -201,7 +201,7 @@ def fit_unavoidable(
     for _ in range(ITERATIONS):
         value = np.where(follows, np.append(danger[1:], 0.0), 0.0)
         value = np.where(steps.outcomes == Outcome.INCONCLUSIVE, value, violates)
-        drawn = [rng.choice(pool, (count // 5, 128)) for pool in (usable, near)]
+        drawn = [rng.choice(pool, (max(1, count // 5), 128)) for pool in (usable, near)]
         data = _padded(inputs), _padded(value)
         layers = _descend(_danger_loss, layers, data, np.concatenate(drawn, axis=1), 1e-2)
         danger = np.asarray(_better_risk(layers, padded, actions), np.float64)[: len(states)]
