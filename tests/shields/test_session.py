@@ -8,6 +8,7 @@ from made_shields import ACTIONS, OBSERVATIONS, SMALL
 
 from advice.shields.base import NoShield
 from advice.shields.session import SessionOptions, ShieldSession
+from advice.types import Verdict
 
 OBS, ACTION = np.zeros(4, np.float32), np.zeros(2, np.float32)
 
@@ -103,3 +104,39 @@ def test_a_wrong_value_raises_and_leaves_the_session_unchanged(info):
 def test_impossible_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         SessionOptions(**options)
+
+
+class Pretends(NoShield):
+    """Is armed after 20 episodes, and passes everything."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+
+    @property
+    def armed(self) -> bool:  # type: ignore[override]
+        return self.episodes >= 20
+
+    def guard(self, obs, action, rate_actions=None, **_):
+        return Verdict(action)
+
+    def end_episode(self, violated: bool) -> None:
+        self.episodes += 1
+
+
+@pytest.mark.parametrize(("steps", "useless"), [(1, True), (2, False)])
+def test_a_shield_that_does_not_help_is_named_once(steps, useless):
+    said: list[str] = []
+    session = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(Pretends()), say=said.append)
+    for episode in range(60):
+        for _ in range(steps if episode >= 20 else 1):
+            step(session, {"cost": 0.0})
+        end(session, {"violation": True})
+    found = [x for x in said if "does not help" in x]
+    assert (
+        found
+        == [
+            "the shield does not help here: 500 violations per 1,000 steps since it was "
+            "armed, 500 before"
+        ]
+        * useless
+    )

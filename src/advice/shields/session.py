@@ -21,6 +21,9 @@ from advice.shields.options import SessionOptions, find_shield, flattened
 from advice.shields.spaces import read_space
 from advice.types import Array, BudgetSpentError, OneClassError, Outcome, RateActions, Verdict
 
+ENOUGH = 20
+"""Violations before and after arming that it takes to say that a shield does not help."""
+
 
 @dataclass
 class StepGuard:
@@ -111,6 +114,8 @@ class ShieldSession:
         self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unarmed
         self.one_class = False  # a fit was not possible, which has been said
         self._unexplained = False  # an end was not explained, which has been said
+        self._rates = np.zeros((2, 2))  # violations and steps, unarmed and armed
+        self._useless = False  # violations are as frequent as before arming, which has been said
         self._episodes = [self._new_episode() for _ in range(num_envs)]
 
     def _new_episode(self) -> Episode:
@@ -270,6 +275,7 @@ class ShieldSession:
                 "task, the agent or the shield is no longer as it was (false with probability at "
                 f"most {alarm.false_alarms:.0%})"
             )
+        self._compare(episode)
         # K counts violations that cost at least what was usual before arming; where a violation
         # ends the episode, every violation costs the same
         usual = sum(self.usual_cost) / max(1, len(self.usual_cost))
@@ -279,6 +285,19 @@ class ShieldSession:
         if fit:
             self.fit_if_due()
         return episode
+
+    def _compare(self, episode: Episode) -> None:
+        """Say, once, that violations are as frequent as before arming, when enough were seen."""
+        rates, armed = self._rates, int(self.shield.armed)
+        rates[armed] += episode.violated, episode.steps
+        (before, steps_before), (after, steps_after) = rates
+        enough = armed and min(before, after) >= ENOUGH
+        if enough and not self._useless and after / steps_after >= before / steps_before:
+            self._useless = True
+            self._warn(
+                f"the shield does not help here: {1000 * after / steps_after:.3g} violations per "
+                f"1,000 steps since it was armed, {1000 * before / steps_before:.3g} before"
+            )
 
     def fit_if_due(self, progress: Callable[..., None] | None = None) -> bool:
         """Fit the shield if it is due and save it; True if it has been fitted.
