@@ -1,4 +1,4 @@
-"""The activation study's table from `results/`: before, after, and DDPG in the same episodes.
+"""The table of the activation study in `results-earlier`: before, after, and DDPG meanwhile.
 
 python benchmarks/activation_table.py [RESULTS]
 """
@@ -31,7 +31,7 @@ def shown(values: list[int]) -> str:
 
 
 def main() -> None:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else "results")
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else "results-earlier")
     ddpg = read(root, "core", "ddpg")
     for episodes, study in STUDIES.items():
         runs, end = read(root, study, "advice"), episodes + AFTER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 
 from advice.cli import COMMANDS, main, parse
 from advice.config import PRESETS, Preset
+from advice.runs.evaluate import evaluate
 from advice.runs.methods import METHODS
 from advice.runs.records import COLUMNS, RunFolder
 from advice.threads import one_thread
+from advice.types import AdviceError
 
 TESTS = Path(__file__).parent
 PYTHONPATH = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
@@ -322,6 +325,17 @@ def test_eval_certifies_the_shield(grid: Path, capsys: pytest.CaptureFixture[str
     code, _, err = run(capsys, *words, "--no-shield")
     assert code == 2
     assert "expected episodes with a fitted ADVICE shield" in err
+
+
+def test_a_run_without_its_checkpoint_is_evaluated_by_its_files(grid: Path, tmp_path: Path) -> None:
+    for method in ("ddpg", "advice"):
+        folder = grid / "randomised-goal" / method / "seed-0"
+        copy = tmp_path / method
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("checkpoint"))
+        assert evaluate(RunFolder(copy), 3) == evaluate(RunFolder(folder), 3)
+        (copy / "agent.safetensors").unlink()
+        with pytest.raises(AdviceError, match="expected a checkpoint"):
+            evaluate(RunFolder(copy), 1)
 
 
 def test_report_of_a_grid(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

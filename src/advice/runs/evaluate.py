@@ -12,6 +12,7 @@ import numpy as np
 from advice.agents.agent import Agent
 from advice.envs.rollout import rollout
 from advice.envs.signals import SignalRules
+from advice.files import read_arrays
 from advice.runs.checkpoints import Checkpointer
 from advice.runs.loop import environment_of, episode_seed, rules_of
 from advice.runs.methods import build
@@ -20,7 +21,7 @@ from advice.shields.base import NoShield, PostShield
 from advice.shields.bounds import clopper_pearson
 from advice.shields.session import StepGuard
 from advice.shields.shield import Shield
-from advice.types import AdviceError, Array, Verdict
+from advice.types import AdviceError, Array, BrokenFileError, Verdict
 
 FRESH = 2**31
 """Evaluation episodes are numbered from here, so their starts were never seen in training."""
@@ -55,8 +56,22 @@ def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -
     agent, shield = build(config, env.observation_space, env.action_space)
     parts = {"agent": agent, "shield": shield}
     if not Checkpointer(folder.checkpoint, parts, agent.replay).load().episode:
-        raise AdviceError(f"{folder.path}: expected a checkpoint, found none yet")
+        shield = _restore_exported(folder, agent, shield)
     return Trained(env, agent, shield if shielded else NoShield(), rules_of(config, env))
+
+
+def _restore_exported(folder: RunFolder, agent: Agent, shield: PostShield) -> PostShield:
+    """The agent and shield files of a run whose checkpoint was not kept, as in ``results/``."""
+    if not folder.agent_file.exists() or not isinstance(shield, Shield | NoShield):
+        raise AdviceError(f"{folder.path}: expected a checkpoint, found none yet")
+    arrays, document = read_arrays(folder.agent_file, "agent", 1)
+    try:
+        agent.restore(arrays, document)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BrokenFileError(f"{folder.agent_file}: does not fit the run: {error!r}") from error
+    if isinstance(shield, Shield) and folder.shield_file.exists():
+        return Shield.load(folder.shield_file, *shield.space)
+    return shield
 
 
 def evaluate(
