@@ -166,6 +166,7 @@ def _captioned(folder: RunFolder, name: str, episode: int) -> list[Array]:
     pictures = film(folder, replay, _EVERY)
     height, width, _ = pictures[0].shape
     strip, font = max(24, width // 12), ImageFont.load_default(max(12, width // 24))
+    strip += -(height + strip) % 16  # what video codecs take
     frames = []
     for number, picture in enumerate(pictures):
         steps = slice(max(0, (number - 1) * _EVERY), number * _EVERY)
