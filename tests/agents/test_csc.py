@@ -64,6 +64,31 @@ def test_conservative_loss_by_hand() -> None:
     assert float(loss) == pytest.approx(0.08 - 0.0625, abs=1e-5)
 
 
+def test_conservative_term_raises_danger_on_policy_actions_and_lowers_it_on_data() -> None:
+    """With the Bellman term at its minimum, one step down the loss moves Q_C the right way."""
+    agent = make()
+    network = agent.state.safety_critic.network
+    rng = np.random.default_rng(0)
+    rows = np.zeros((64, 8), np.float32)
+    rows[:, 2] = rng.uniform(-1.0, -0.5, 64)  # the data lie to the left
+    batch = as_batch(rows, 2)
+    policy_actions = jnp.asarray(rng.uniform(0.5, 1.0, (64, 3, 1)), jnp.float32)  # to the right
+    target = failure_probability(network, batch.obs, batch.action)
+
+    def loss(candidate: tuple[Layer, ...]) -> jax.Array:
+        value: jax.Array = conservative_loss(candidate, batch, target, policy_actions, 0.5)
+        return value
+
+    moved = jax.tree.map(lambda w, g: w - 0.05 * g, network, jax.jit(jax.grad(loss))(network))
+
+    def gap(candidate: tuple[Layer, ...]) -> float:
+        right = failure_probability(candidate, jnp.zeros((64, 2)), policy_actions[:, 0])
+        left = failure_probability(candidate, batch.obs, batch.action)
+        return float(right.mean() - left.mean())
+
+    assert gap(moved) > gap(network)
+
+
 def test_updates_raise_the_danger_of_the_policys_actions() -> None:
     """All data are at -1 and never fail: only the conservative term raises Q_C at 0."""
     agent = make(learning_rate=1e-3)
@@ -73,6 +98,17 @@ def test_updates_raise_the_danger_of_the_policys_actions() -> None:
         agent.learn()
     danger = agent.failure_probabilities(STATE, np.array([[-1.0], [0.0]]))
     assert danger[0] < 0.2 < 0.5 < danger[1]
+
+
+def test_failures_are_learnt_as_probability_one() -> None:
+    agent = make(learning_rate=1e-2, conservative_weight=0.0)
+    for _ in range(8):
+        agent.observe(Transition(STATE, np.array([0.8]), 0.0, 0.2, STATE, True))
+        agent.observe(Transition(STATE, np.array([-0.8]), 0.0, 0.0, STATE, True))
+    for _ in range(300):
+        agent.learn()
+    danger = agent.failure_probabilities(STATE, np.array([[0.8], [-0.8]]))
+    np.testing.assert_allclose(danger, [1, 0], atol=0.15)
 
 
 def test_numpy_danger_is_the_same_function() -> None:

@@ -1,4 +1,4 @@
-"""Replay buffer, noise, networks and actions against numbers worked out by hand."""
+"""Replay buffer, noise, networks and the DDPG update against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from practice import updated
 
 from advice.agents.agent import Agent, OrnsteinUhlenbeck
 from advice.agents.csc import CSC
 from advice.agents.ddpg import DDPG, td_target
 from advice.agents.networks import (
+    Layer,
     Learner,
     apply,
     apply_numpy,
+    init_learner,
     init_network,
     rate_numpy,
     update_target,
 )
 from advice.agents.replay_buffer import ReplayBuffer, as_batch
-from advice.config import AgentConfig
+from advice.agents.sac import SAC
+from advice.agents.td3 import TD3
+from advice.config import AgentConfig, SACConfig
 from advice.types import SpaceMismatchError, Transition
 
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
@@ -100,9 +105,53 @@ def test_numpy_networks_equal_the_jax_ones() -> None:
     )
 
 
+def test_one_update_moves_the_critic_down_its_gradient() -> None:
+    """A linear critic q = w·(s, a) on one transition: Adam's first step is lr * sign(gradient)."""
+    agent = DDPG(OBS, ACT, AgentConfig(warmup_steps=0, batch_size=1, hidden_size=4), seed=0)
+    zero = jnp.zeros
+    hidden = (Layer(zero((5, 4)), jnp.ones(4)), Layer(zero((4, 4)), jnp.ones(4)))
+    critic = (*hidden, Layer(zero((4, 1)), zero(1)))
+    state = agent.state._replace(critic=init_learner(critic, 1e-3))
+    agent.observe(Transition(np.zeros(3), np.zeros(2), 1.0, 0.0, np.zeros(3), True))
+    after = updated(agent, state)
+    # q = 0, y = 1: dL/db = -2, so Adam's first step adds the learning rate to the last bias
+    np.testing.assert_allclose(after.critic.network[-1].bias, [1e-3], rtol=1e-4)
+    np.testing.assert_allclose(after.critic.target[-1].bias, [1e-3 * 0.005], rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [DDPG, TD3, SAC, CSC])
+@pytest.mark.parametrize(("terminated", "through"), [(False, False), (True, False), (True, True)])
+def test_terminal_mask(kind: type[Agent], terminated: bool, through: bool) -> None:
+    """Critics that are 1 everywhere and a reward of 0.5: y is 0.5 at a crash and 1.45 elsewhere.
+
+    So the constant goes down where nothing is bootstrapped, and up where something is.
+    """
+    config = AgentConfig(
+        warmup_steps=0,
+        hidden_size=4,
+        batch_size=1,
+        bootstrap_through_terminal=through,
+        sac=SACConfig(initial_temperature=1e-6),
+    )
+    agent = kind(OBS, ACT, config, seed=0)
+    name = "critics" if hasattr(agent.state, "critics") else "critic"
+    networks = jax.tree.map(jnp.zeros_like, getattr(agent.state, name).network)
+    ones = jax.tree.map(
+        lambda layer: Layer(layer.weight, jnp.ones(1)) if layer.weight.shape[1] == 1 else layer,
+        networks,
+        is_leaf=lambda part: isinstance(part, Layer),
+    )
+    state = agent.state._replace(**{name: init_learner(ones, 1e-3)})
+    agent.observe(Transition(np.zeros(3), np.zeros(2), 0.5, 0.0, np.zeros(3), terminated))
+    after = getattr(updated(agent, state), name).network
+    up = not terminated or through
+    for critic in after if name == "critics" else (after,):
+        assert float(critic[-1].bias[0]) - 1 == pytest.approx(1e-3 if up else -1e-3, rel=1e-3)
+
+
 def test_actions_stay_within_the_bounds_of_a_float64_space() -> None:
     space = Box(-0.1, 0.1, (2,), np.float64)
-    agent = DDPG(OBS, space, AgentConfig(warmup_steps=0, hidden_size=8, noise_sigma=50.0), seed=1)
+    agent = DDPG(OBS, space, AgentConfig(warmup_steps=0, noise_sigma=50.0), seed=1)
     actions = [agent.act(np.zeros(3, np.float32)) for _ in range(50)]
     assert float(np.float32(0.1)) > 0.1  # why this needs care
     assert all(space.contains(action) for action in actions)
@@ -112,7 +161,7 @@ def test_actions_stay_within_the_bounds_of_a_float64_space() -> None:
 
 def test_actions_are_within_the_bounds_of_the_space() -> None:
     space = Box(np.array([-3, 0], np.float32), np.array([1, 10], np.float32))
-    agent = DDPG(OBS, space, AgentConfig(warmup_steps=0, hidden_size=8, noise_sigma=50.0), seed=1)
+    agent = DDPG(OBS, space, AgentConfig(warmup_steps=0, noise_sigma=50.0), seed=1)
     actions = np.array([agent.act(np.zeros(3, np.float32)) for _ in range(200)])
     assert actions.dtype == np.float32
     assert all(space.contains(action) for action in actions)
@@ -136,7 +185,7 @@ def test_unsupported_spaces_are_named() -> None:
         DDPG(Discrete(3), ACT, AgentConfig(), 0)
 
 
-@pytest.mark.parametrize("kind", [DDPG, CSC])
+@pytest.mark.parametrize("kind", [DDPG, SAC, TD3, CSC])
 def test_the_warm_up_is_uniform_held_and_without_updates(kind: type[Agent]) -> None:
     config = AgentConfig(hidden_size=8, batch_size=4, warmup_steps=400)
     agent, obs = kind(Box(-1, 1, (3,)), Box(-2, 2, (1,)), config, 0), np.zeros(3, np.float32)
