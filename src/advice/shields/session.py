@@ -279,7 +279,13 @@ class ShieldSession:
         # K counts violations that cost at least what was usual before arming; where a violation
         # ends the episode, every violation costs the same
         usual = sum(self.usual_cost) / max(1, len(self.usual_cost))
+        was_armed = self.shield.armed
         self.shield.end_episode(episode.violated and episode.cost >= usual * (1 - 1e-9))
+        if was_armed and not self.shield.armed:
+            self._warn(
+                "the shield is disarmed: violations have become more frequent since it was armed. "
+                "It goes on recording and tries again when twice as many have been seen"
+            )
         self._episodes[env_index] = self._new_episode()
         self.episodes += 1
         if fit:

@@ -20,6 +20,7 @@ from advice.shields.cautiousness import Cautiousness
 from advice.shields.checks import FarData, Rules
 from advice.shields.compact import compact, expand, shrink
 from advice.shields.decisions import Decisions
+from advice.shields.effect import Effect
 from advice.shields.fit import FitSummary, fit_model
 from advice.shields.memory import StepMemory
 from advice.shields.model import FittedModel
@@ -92,6 +93,7 @@ class Shield(Decisions):
         self.compacted: dict[str, Any] | None = None  # what a compact shield keeps of its origin
         self._next_trial = FIRST_TRIAL  # violations after which arming early is tried
         self._fitted_at = (0, 0)  # episodes and steps recorded at the last fit
+        self.effect = Effect()
         self.summary: FitSummary | None = None
 
     # -- state ---------------------------------------------------------------------------------
@@ -121,7 +123,13 @@ class Shield(Decisions):
                 and memory.seen >= REFIT_GROWTH * steps
             )
         early = config.arm == "early" and memory.violations >= self._next_trial
-        return early or memory.episode >= config.construction_episodes
+        return early or (memory.episode >= config.construction_episodes and not self._on_trial)
+
+    @property
+    def _on_trial(self) -> bool:
+        """True while a fit arms the shield only if it tells actions apart."""
+        within = self._memory.episode < self.config.construction_episodes
+        return not self.armed and (within or self.effect.disarmed > 0)
 
     def __repr__(self) -> str:
         state = f"armed, K={self.k}/{self.config.k_max}" if self.armed else "unarmed"
@@ -144,11 +152,22 @@ class Shield(Decisions):
         self._memory.add(self.space.features(obs, action), outcome)
 
     def end_episode(self, violated: bool) -> None:
-        """Close an episode; once armed, K follows the violations."""
+        """Close an episode; once armed, K follows the violations.
+
+        A shield that is armed early is disarmed if violations have become more frequent since then
+        than they were before; the next trial comes after twice as many.
+        """
         self._cautiousness.end_episode(violated, self.armed)
         if self.calibrated is not None:  # fewer votes were not shown to be enough
             self._cautiousness.k = max(self.k, self.calibrated.k)
-        self._memory.end_episode()
+        memory, config = self._memory, self.config
+        memory.end_episode()
+        harms = self.effect.count(self.armed, memory.violations, memory.seen)
+        if harms and (config.arm, config.labels) == ("early", "hindsight"):
+            self._model = self.summary = self._far = self._checks = None
+            self.certificate = self.calibrated = self._risk_limit = None
+            self.effect.disarm()
+            self._next_trial = 2 * memory.violations
 
     def fit(self, progress: Callable[[FitProgress], None] | None = None) -> FitSummary:
         """Fit on what was recorded and arm the shield.
@@ -167,8 +186,7 @@ class Shield(Decisions):
         it tells actions apart; else the next trial comes after a quarter more violations. A refit
         is dropped if the verdict would no longer depend on the action.
         """
-        trial = not self.armed and self._memory.episode < self.config.construction_episodes
-        violations = self._memory.violations
+        trial, violations = self._on_trial, self._memory.violations
         self._next_trial = max(self._next_trial, violations + 1, violations * 5 // 4)
         model, summary, self._rng = self._fit(progress)
         if trial and not summary.evidence.tells_actions_apart:
@@ -277,6 +295,7 @@ class Shield(Decisions):
             config = from_dict(ShieldConfig, document["config"])
             shield = cls(*FeatureSpace.from_document(document), config, fallback=fallback)
             shield.restore(arrays, document)
+            shield.effect = Effect()  # what was before arming says nothing about another use
             if document.get("certificate") is not None:
                 shield.certify(*document["certificate"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -300,6 +319,7 @@ class Shield(Decisions):
             "violations": list(self._cautiousness.violations),
             "next_trial": self._next_trial,
             "fitted_at": list(self._fitted_at),
+            "effect": self.effect.to_list(),
             "armed": self.armed,
             "task": self.task,
             "rules": self.rules.to_document(),
@@ -352,9 +372,10 @@ class Shield(Decisions):
         given = document.get("rules", {"given": 0, "rules": []})  # as in version 2
         rules = Rules.from_document(given, self.space)
         used = Counter({str(x): int(y) for x, y in document.get("used", {}).items()})
+        effect = Effect.from_list(document["effect"]) if "effect" in document else Effect()
         self._memory, self._cautiousness, self._rng, self._model = memory, cautiousness, rng, model
         self._next_trial, self._fitted_at, self.summary = next_trial, (episodes, steps), summary
-        self.rules, self.used, self.compacted = rules, used, compacted
+        self.rules, self.used, self.compacted, self.effect = rules, used, compacted, effect
         self.task = str(document.get("task", ""))
         self._far, self.calibrated = far, calibrated
         self._risk_limit = calibrated.risk_limit if calibrated else None
