@@ -11,20 +11,13 @@ import numpy as np
 import pytest
 
 import advice
-from advice.shields.effect import FIRST_LOOK, Effect
+from advice.shields.effect import FIRST_LOOK, REACHES, Effect
 from advice.shields.session import ShieldSession
 from advice.types import Outcome
 
 QUICK = advice.ShieldConfig(
     hidden_size=16, fit_steps=30, refit_episodes=0, construction_episodes=30
 )
-
-
-def counted(unarmed: tuple[int, int], armed: tuple[int, int]) -> bool:
-    """What is found after these violations and steps, told as one episode each."""
-    effect = Effect()
-    effect.count(False, *unarmed)
-    return effect.count(True, unarmed[0] + armed[0], unarmed[1] + armed[1])
 
 
 def tail(least: int, trials: int, share: float) -> float:
@@ -35,34 +28,73 @@ def tail(least: int, trials: int, share: float) -> float:
     )
 
 
+class Life:
+    """Tells an effect of episodes by how many violations and steps they have."""
+
+    def __init__(self, *reaches: int) -> None:
+        self.effect, self.total = Effect(reaches or REACHES), (0, 0)
+
+    def __call__(self, armed: bool, violations: int, steps: int) -> str:
+        self.total = self.total[0] + violations, self.total[1] + steps
+        return self.effect.count(armed, *self.total)
+
+
+def test_a_shield_that_helps_is_left_alone() -> None:
+    told = Life()
+    assert told(False, 50, 1000) == ""
+    assert told(True, 12, 400) == ""  # 0.03 a step, 0.6 times as many as without
+    assert (told.effect.reach, told.effect.next_look) == (1, 24)
+    assert told(True, 11, 1) == "", "too few to look again"
+
+
+def test_too_few_violations_say_nothing() -> None:
+    assert Life()(True, 11, 50) == ""
+    told = Life()
+    assert told(False, 11, 1000) == ""
+    assert told(True, 12, 50) == "", "too few before to compare with"
+
+
+def test_a_shield_that_hardly_helps_looks_farther_ahead_and_the_best_reach_stays() -> None:
+    told = Life()
+    told(False, 50, 1000)
+    assert told(True, 12, 240) == "fit anew"
+    assert (told.effect.reach, told.effect.ratio) == (2, 0.0)
+    assert told(True, 12, 300) == "fit anew"
+    assert told.effect.reach == 4
+    assert told(True, 12, 200) == "fit anew"
+    assert told.effect.reach == 2, "with it violations were least frequent"
+    assert told.effect.tried == pytest.approx({1: 1.0, 2: 0.8, 4: 1.2})
+    assert told(True, 12, 240) == "", "all have been tried"
+
+
 def test_harm_is_found_where_chance_hardly_gives_as_many_violations() -> None:
-    # 20 in 1,000 steps before. Of 30 or 32 violations a sixth of the steps should have 5.
-    assert tail(10, 30, 200 / 1200) == pytest.approx(0.0197, abs=1e-4)
-    assert counted((20, 1000), (10, 200))
-    assert not counted((20, 1000), (10, 250))
-    assert not counted((20, 1000), (9, 100)), "too few to look"
-    assert not counted((9, 1000), (10, 50)), "too few before to compare with"
+    # 20 in 1,000 steps before; of 32 violations a share of 2/9 or 1/5 of the steps has 12 or more
+    for steps, found in ((270, ""), (230, "disarm")):
+        told = Life(1)
+        told(False, 20, 1000)
+        assert told(True, 12, steps) == found
+        assert (tail(12, 32, steps / (1000 + steps)) < 0.02) == bool(found)
 
 
-def test_looks_come_after_twice_as_many_violations() -> None:
-    effect = Effect()
-    effect.count(False, 50, 1000)
-    assert not effect.count(True, 60, 1200)
-    assert effect.next_look == 2 * FIRST_LOOK
-    assert not effect.count(True, 69, 1201), "would be harm, but is not looked at"
-    assert effect.count(True, 70, 1202)
+def test_a_shield_that_harms_at_every_reach_is_disarmed() -> None:
+    told = Life()
+    told(False, 20, 1000)
+    assert [told(True, 12, 100) for _ in REACHES] == ["fit anew", "fit anew", "disarm"]
+    told.effect.disarm()
+    assert told(True, 12, 100) == "disarm", "tried again, and no better"
 
 
 def test_counts_survive_a_file() -> None:
-    effect = Effect()
-    effect.count(False, 30, 1000)
-    effect.count(True, 35, 1200)
-    effect.disarm()
-    again = Effect.from_list(effect.to_list())
-    assert again.to_list() == effect.to_list()
-    assert again.count(False, 36, 1300) == effect.count(False, 36, 1300)
-    with pytest.raises(ValueError, match="eight counts"):
-        Effect.from_list([1, 2, -3, 4, 5, 6, 7, 8])
+    told = Life()
+    told(False, 30, 1000)
+    told(True, 12, 200)
+    told.effect.disarm()
+    again = Effect.from_list(told.effect.to_list())
+    assert again.to_list() == told.effect.to_list()
+    with pytest.raises(ValueError, match="nine counts"):
+        Effect.from_list([1, 2, -3, 4, 5, 6, 7, 8, 1, []])
+    with pytest.raises(ValueError, match="nine counts"):
+        Effect.from_list([1, 2, 3, 4, 5, 6, 7, 8, 1000, []])
 
 
 def live(session: ShieldSession, episodes: int, fatal: float, seed: int) -> None:

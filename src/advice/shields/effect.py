@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from scipy.special import bdtrc
 
-FIRST_LOOK = 10
+FIRST_LOOK = 12
 """Violations with the shield after which it is judged first; later looks at twice as many each."""
+HELPS = 0.65
+"""A shield helps if violations per step are at most this many times as frequent as without it."""
+REACHES = (1, 2, 4)
+"""How many times as far ahead a shield looks as at first, tried in this order until it helps."""
 CHANCE = 0.02
 """A look finds harm where chance alone would give as many violations with this probability."""
 
+Finding = Literal["", "fit anew", "disarm"]
+
 
 class Effect:
-    """Violations and steps of the unarmed episodes and of those since the shield was armed."""
+    """Violations and steps without a shield and with it, which may try several ``reaches``."""
 
-    def __init__(self) -> None:
+    def __init__(self, reaches: tuple[int, ...] = REACHES) -> None:
+        self._reaches = reaches
         self.unarmed, self.armed = (0, 0), (0, 0)
-        self.next_look, self.disarmed = FIRST_LOOK, 0
+        self.reach, self.next_look, self.disarmed = 1, FIRST_LOOK, 0
+        self.tried: dict[int, float] = {}  # violations per step beside those without, by reach
         self._seen = (0, 0)
 
-    def count(self, armed: bool, violations: int, steps: int) -> bool:
-        """Note an episode that ended, by all violations and steps so far; True if the shield harms.
-
-        If steps with and without the shield violate equally often, the violations are split by
-        chance in proportion to the steps, so the ones with the shield are binomial.
-        """
+    def count(self, armed: bool, violations: int, steps: int) -> Finding:
+        """Note an episode that ended, by all violations and steps so far; what is to be done."""
         of_episode = violations - self._seen[0], steps - self._seen[1]
         self._seen = violations, steps
         if not armed:
             self.unarmed = self.unarmed[0] + of_episode[0], self.unarmed[1] + of_episode[1]
-            return False
+            return ""
         self.armed = self.armed[0] + of_episode[0], self.armed[1] + of_episode[1]
+        if self.armed[0] < self.next_look or self.unarmed[0] < FIRST_LOOK:
+            return ""
+        self.next_look = 2 * self.armed[0]
+        settled = len(self.tried) == len(self._reaches)
+        if self.ratio > HELPS and not settled:
+            return self._look_farther()
+        return "disarm" if settled and self._harms() else ""
+
+    @property
+    def ratio(self) -> float:
+        """Violations per step with the shield beside those without it."""
         (before, steps_before), (after, steps_after) = self.unarmed, self.armed
-        if after < self.next_look or before < FIRST_LOOK:
-            return False
-        self.next_look = 2 * after
+        return (after / max(1, steps_after)) / (before / max(1, steps_before))
+
+    def _harms(self) -> bool:
+        """Where a shield changes nothing, chance splits the violations in proportion to the steps,
+        so the ones with the shield are binomial."""
+        (before, steps_before), (after, steps_after) = self.unarmed, self.armed
         share = steps_after / (steps_before + steps_after)
         return bool(bdtrc(after - 1, before + after, share) < CHANCE)
+
+    def _look_farther(self) -> Finding:
+        """Go on to the next reach; after the last one, back to the best, if it helped at all."""
+        self.tried[self.reach] = self.ratio
+        left = [reach for reach in self._reaches if reach not in self.tried]
+        best = min(self.tried, key=lambda reach: self.tried[reach])
+        was, self.reach = self.reach, left[0] if left else best
+        if self.reach == was:
+            return "disarm" if self._harms() else ""
+        self.armed, self.next_look = (0, 0), FIRST_LOOK
+        return "fit anew" if left or self.tried[best] < 1 else "disarm"
 
     def disarm(self) -> None:
         """Begin again to count what happens with a shield."""
@@ -46,15 +75,19 @@ class Effect:
 
     def to_list(self) -> list[Any]:
         """Plain values for a file."""
-        return [*self.unarmed, *self.armed, *self._seen, self.next_look, self.disarmed]
+        counts = [*self.unarmed, *self.armed, *self._seen]
+        return [*counts, self.next_look, self.disarmed, self.reach, list(self.tried.items())]
 
     @staticmethod
-    def from_list(values: list[Any]) -> Effect:
+    def from_list(values: list[Any], reaches: tuple[int, ...] = REACHES) -> Effect:
         """The counts that :meth:`to_list` described; ValueError if they are none."""
-        numbers = [int(x) for x in values]
-        if len(numbers) != 8 or min(numbers) < 0:
-            raise ValueError("effect: expected eight counts")
-        effect = Effect()
+        *counts, tried = values
+        numbers = [int(x) for x in counts]
+        effect = Effect(reaches)
+        effect.tried = {int(reach): float(ratio) for reach, ratio in tried}
+        if len(numbers) != 9 or min(numbers) < 0 or not {numbers[8], *effect.tried} <= {*REACHES}:
+            raise ValueError("effect: expected nine counts and the reaches tried")
         effect.unarmed, effect.armed = (numbers[0], numbers[1]), (numbers[2], numbers[3])
-        effect._seen, (effect.next_look, effect.disarmed) = (numbers[4], numbers[5]), numbers[6:]
+        effect._seen = numbers[4], numbers[5]
+        effect.next_look, effect.disarmed, effect.reach = numbers[6:]
         return effect

@@ -145,10 +145,15 @@ def fit_model(
     config: ShieldConfig,
     rng: np.random.Generator,
     progress: Progress = None,
+    reach: int = 1,
 ) -> Fit:
-    """Fit by ``config.labels``; raises :class:`OneClassError` if a class of steps is missing."""
-    fit = _fit_paper if config.labels == "paper" else _fit_look_ahead
-    return fit(steps, space, config, rng, progress)
+    """Fit by ``config.labels``; raises :class:`OneClassError` if a class of steps is missing.
+
+    With hindsight labels the fit looks ``reach`` times as far ahead as usual.
+    """
+    if config.labels == "paper":
+        return _fit_paper(steps, space, config, rng, progress)
+    return _fit_look_ahead(steps, space, config, rng, reach)
 
 
 def _need_both_classes(safe: int, unsafe: int) -> None:
@@ -192,7 +197,7 @@ def _fit_look_ahead(
     space: FeatureSpace,
     config: ShieldConfig,
     rng: np.random.Generator,
-    progress: Progress,
+    reach: int,
 ) -> Fit:
     """Danger of states, look-ahead targets of steps, encoder and risk (see ``lookahead``)."""
     unsafe = steps.outcomes == Outcome.UNSAFE
@@ -200,7 +205,8 @@ def _fit_look_ahead(
     from advice.shields import lookahead
 
     raw, split = steps.features.astype(np.float64), space.observation.size
-    near, ahead = lookahead.horizons(steps)
+    usual, ahead = lookahead.horizons(steps)
+    near, ahead = reach * usual, reach * ahead
     until, _ = lookahead.steps_until_violation(steps)
     held_out = held_out_mask(~unsafe, steps.episodes, config.held_out, rng)
     fitted = ~held_out
@@ -214,7 +220,7 @@ def _fit_look_ahead(
     states = np.delete(inputs, np.s_[split : space.size], axis=1)
     danger = lookahead.fit_danger(states, steps, fitted, near, config.fit_steps, rng)
     foreseen = lookahead.is_foreseen(danger, until, near, held_out)
-    crowded = foreseen and bool(np.mean(until <= near) > CROWDED)
+    crowded = foreseen and bool(np.mean(until <= usual) > CROWDED)
     if crowded:  # what the agent runs into is no measure where it fails all the time
         taken, others = inputs[:, split : space.size], _spread_actions(space, offset, scale)
         count = config.fit_steps

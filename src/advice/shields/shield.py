@@ -20,7 +20,7 @@ from advice.shields.cautiousness import Cautiousness
 from advice.shields.checks import FarData, Rules
 from advice.shields.compact import compact, expand, shrink
 from advice.shields.decisions import Decisions
-from advice.shields.effect import Effect
+from advice.shields.effect import REACHES, Effect
 from advice.shields.fit import FitSummary, fit_model
 from advice.shields.memory import StepMemory
 from advice.shields.model import FittedModel
@@ -93,7 +93,8 @@ class Shield(Decisions):
         self.compacted: dict[str, Any] | None = None  # what a compact shield keeps of its origin
         self._next_trial = FIRST_TRIAL  # violations after which arming early is tried
         self._fitted_at = (0, 0)  # episodes and steps recorded at the last fit
-        self.effect = Effect()
+        self._reaches = REACHES if self.config.refit_episodes else REACHES[:1]
+        self.effect, self._refit_now = Effect(self._reaches), False
         self.summary: FitSummary | None = None
 
     # -- state ---------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ class Shield(Decisions):
             return False
         if self.armed:
             episodes, steps = self._fitted_at
-            return (
+            return self._refit_now or (
                 0 < config.refit_episodes <= memory.episode - episodes
                 and memory.seen >= REFIT_GROWTH * steps
             )
@@ -154,16 +155,20 @@ class Shield(Decisions):
     def end_episode(self, violated: bool) -> None:
         """Close an episode; once armed, K follows the violations.
 
-        A shield that is armed early is disarmed if violations have become more frequent since then
-        than they were before; the next trial comes after twice as many.
+        A shield that is armed early is fitted anew to look farther ahead if violations are hardly
+        less frequent than before, and disarmed if they are more frequent whatever it does; the next
+        trial then comes after twice as many.
         """
         self._cautiousness.end_episode(violated, self.armed)
         if self.calibrated is not None:  # fewer votes were not shown to be enough
             self._cautiousness.k = max(self.k, self.calibrated.k)
         memory, config = self._memory, self.config
         memory.end_episode()
-        harms = self.effect.count(self.armed, memory.violations, memory.seen)
-        if harms and (config.arm, config.labels) == ("early", "hindsight"):
+        if (config.arm, config.labels) != ("early", "hindsight"):
+            return
+        found = self.effect.count(self.armed, memory.violations, memory.seen)
+        self._refit_now |= found == "fit anew"
+        if found == "disarm":
             self._model = self.summary = self._far = self._checks = None
             self.certificate = self.calibrated = self._risk_limit = None
             self.effect.disarm()
@@ -192,7 +197,7 @@ class Shield(Decisions):
         if trial and not summary.evidence.tells_actions_apart:
             return False
         if self.summary and summary.evidence.is_blind and not self.summary.evidence.is_blind:
-            self._fitted_at = self._memory.episode, self._memory.seen
+            self._fitted_at, self._refit_now = (self._memory.episode, self._memory.seen), False
             return False
         self._arm(model, summary)
         return True
@@ -200,7 +205,7 @@ class Shield(Decisions):
     def _arm(self, model: FittedModel, summary: FitSummary) -> None:
         """Guard with a new fit; what was shown about an earlier one does not count any more."""
         self._model, self.summary = model, summary
-        self._fitted_at = self._memory.episode, self._memory.seen
+        self._fitted_at, self._refit_now = (self._memory.episode, self._memory.seen), False
         self.certificate = self.calibrated = self._risk_limit = self._far = None
         if self.config.far is not None:
             steps = self._memory.all()
@@ -212,7 +217,8 @@ class Shield(Decisions):
             raise AdviceError("a compact shield has no steps to fit; fit the one it was made from")
         rng = copy.deepcopy(self._rng)
         try:
-            fitted = fit_model(self._memory.all(), self.space, self.config, rng, progress)
+            steps, reach = self._memory.all(), self.effect.reach
+            fitted = fit_model(steps, self.space, self.config, rng, progress, reach)
         except OneClassError as error:
             raise OneClassError(
                 f"{error} after {self._memory.episode} episodes: the shield stays as it was"
@@ -295,7 +301,9 @@ class Shield(Decisions):
             config = from_dict(ShieldConfig, document["config"])
             shield = cls(*FeatureSpace.from_document(document), config, fallback=fallback)
             shield.restore(arrays, document)
-            shield.effect = Effect()  # what was before arming says nothing about another use
+            shield.effect = Effect(
+                shield._reaches
+            )  # what was before arming says nothing about another use
             if document.get("certificate") is not None:
                 shield.certify(*document["certificate"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -320,6 +328,7 @@ class Shield(Decisions):
             "next_trial": self._next_trial,
             "fitted_at": list(self._fitted_at),
             "effect": self.effect.to_list(),
+            "refit_now": self._refit_now,
             "armed": self.armed,
             "task": self.task,
             "rules": self.rules.to_document(),
@@ -372,10 +381,13 @@ class Shield(Decisions):
         given = document.get("rules", {"given": 0, "rules": []})  # as in version 2
         rules = Rules.from_document(given, self.space)
         used = Counter({str(x): int(y) for x, y in document.get("used", {}).items()})
-        effect = Effect.from_list(document["effect"]) if "effect" in document else Effect()
+        effect = Effect(self._reaches)
+        if "effect" in document:
+            effect = Effect.from_list(document["effect"], self._reaches)
         self._memory, self._cautiousness, self._rng, self._model = memory, cautiousness, rng, model
         self._next_trial, self._fitted_at, self.summary = next_trial, (episodes, steps), summary
         self.rules, self.used, self.compacted, self.effect = rules, used, compacted, effect
+        self._refit_now = bool(document.get("refit_now", False))
         self.task = str(document.get("task", ""))
         self._far, self.calibrated = far, calibrated
         self._risk_limit = calibrated.risk_limit if calibrated else None
