@@ -7,11 +7,12 @@ from typing import Any, Literal
 from scipy.special import bdtrc
 
 FIRST_LOOK = 12
-"""Violations with the shield after which it is judged first; later looks at twice as many each."""
+"""Violations with a shield after which it is judged first."""
 HELPS = 0.65
 """A shield helps if violations per step are at most this many times as frequent as without it."""
-REACHES = (1, 2, 4)
-"""How many times as far ahead a shield looks as at first, tried in this order until it helps."""
+REACHES = (1, 2, 4, 0)
+"""How many times as far ahead as at first a shield looks (0: what the step itself does), tried in
+this order until it helps."""
 CHANCE = 0.02
 """A look finds harm where chance alone would give as many violations with this probability."""
 
@@ -19,12 +20,17 @@ Finding = Literal["", "fit anew", "disarm"]
 
 
 class Effect:
-    """Violations and steps without a shield and with it, which may try several ``reaches``."""
+    """Violations and steps without a shield and with it, which may try several ``reaches``.
+
+    After enough violations a shield that hardly helps goes on to the next reach. After the last one
+    the best stays, and if it does not help either, all are tried again with twice as many
+    violations each: there is more to learn from then.
+    """
 
     def __init__(self, reaches: tuple[int, ...] = REACHES) -> None:
         self._reaches = reaches
         self.unarmed, self.armed = (0, 0), (0, 0)
-        self.reach, self.next_look, self.disarmed = 1, FIRST_LOOK, 0
+        self.reach, self.rounds, self.disarmed, self.next_look = 1, 0, 0, FIRST_LOOK
         self.tried: dict[int, float] = {}  # violations per step beside those without, by reach
         self._seen = (0, 0)
 
@@ -39,10 +45,20 @@ class Effect:
         if self.armed[0] < self.next_look or self.unarmed[0] < FIRST_LOOK:
             return ""
         self.next_look = 2 * self.armed[0]
-        settled = len(self.tried) == len(self._reaches)
-        if self.ratio > HELPS and not settled:
-            return self._look_farther()
-        return "disarm" if settled and self._harms() else ""
+        if self.ratio <= HELPS:
+            return ""
+        self.tried[self.reach] = self.ratio
+        left = [reach for reach in self._reaches if reach not in self.tried]
+        best = min(self.tried, key=lambda reach: self.tried[reach])
+        was, self.reach = self.reach, left[0] if left else best
+        found: Finding = "" if self.reach == was else "fit anew"
+        if not left:
+            if self.tried[best] >= 1 and (len(self._reaches) > 1 or self._harms()):
+                found = "disarm"
+            self.rounds, self.tried = self.rounds + 1, {}
+        if found:
+            self.armed, self.next_look = (0, 0), FIRST_LOOK << self.rounds
+        return found
 
     @property
     def ratio(self) -> float:
@@ -57,26 +73,11 @@ class Effect:
         share = steps_after / (steps_before + steps_after)
         return bool(bdtrc(after - 1, before + after, share) < CHANCE)
 
-    def _look_farther(self) -> Finding:
-        """Go on to the next reach; after the last one, back to the best, if it helped at all."""
-        self.tried[self.reach] = self.ratio
-        left = [reach for reach in self._reaches if reach not in self.tried]
-        best = min(self.tried, key=lambda reach: self.tried[reach])
-        was, self.reach = self.reach, left[0] if left else best
-        if self.reach == was:
-            return "disarm" if self._harms() else ""
-        self.armed, self.next_look = (0, 0), FIRST_LOOK
-        return "fit anew" if left or self.tried[best] < 1 else "disarm"
-
-    def disarm(self) -> None:
-        """Begin again to count what happens with a shield."""
-        self.armed, self.next_look = (0, 0), FIRST_LOOK
-        self.disarmed += 1
-
     def to_list(self) -> list[Any]:
         """Plain values for a file."""
         counts = [*self.unarmed, *self.armed, *self._seen]
-        return [*counts, self.next_look, self.disarmed, self.reach, list(self.tried.items())]
+        state = [self.next_look, self.disarmed, self.rounds, self.reach]
+        return [*counts, *state, list(self.tried.items())]
 
     @staticmethod
     def from_list(values: list[Any], reaches: tuple[int, ...] = REACHES) -> Effect:
@@ -85,9 +86,9 @@ class Effect:
         numbers = [int(x) for x in counts]
         effect = Effect(reaches)
         effect.tried = {int(reach): float(ratio) for reach, ratio in tried}
-        if len(numbers) != 9 or min(numbers) < 0 or not {numbers[8], *effect.tried} <= {*REACHES}:
-            raise ValueError("effect: expected nine counts and the reaches tried")
+        if len(numbers) != 10 or min(numbers) < 0 or not {numbers[9], *effect.tried} <= {*REACHES}:
+            raise ValueError("effect: expected ten numbers and the reaches tried")
         effect.unarmed, effect.armed = (numbers[0], numbers[1]), (numbers[2], numbers[3])
         effect._seen = numbers[4], numbers[5]
-        effect.next_look, effect.disarmed, effect.reach = numbers[6:]
+        effect.next_look, effect.disarmed, effect.rounds, effect.reach = numbers[6:]
         return effect

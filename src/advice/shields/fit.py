@@ -149,7 +149,8 @@ def fit_model(
 ) -> Fit:
     """Fit by ``config.labels``; raises :class:`OneClassError` if a class of steps is missing.
 
-    With hindsight labels the fit looks ``reach`` times as far ahead as usual.
+    With hindsight labels the fit looks ``reach`` times as far ahead as usual; 0: it learns only
+    what a step itself does.
     """
     if config.labels == "paper":
         return _fit_paper(steps, space, config, rng, progress)
@@ -206,7 +207,7 @@ def _fit_look_ahead(
 
     raw, split = steps.features.astype(np.float64), space.observation.size
     usual, ahead = lookahead.horizons(steps)
-    near, ahead = reach * usual, reach * ahead
+    near, ahead = max(1, reach) * usual, max(1, reach) * ahead
     until, _ = lookahead.steps_until_violation(steps)
     held_out = held_out_mask(~unsafe, steps.episodes, config.held_out, rng)
     fitted = ~held_out
@@ -214,12 +215,12 @@ def _fit_look_ahead(
     offset, scale = _scaling(space, raw)
     curves = np.clip(warp(raw[:, :split]), -LIMIT, LIMIT)
     weight = np.ones(space.size)
-    weight[:split] = OBSERVATION_WEIGHT if len(warp.columns) else 1.0
+    weight[:split] = OBSERVATION_WEIGHT if len(warp.columns) and reach else 1.0
     parts = [weight * scaled(raw, offset, scale), curves]
     inputs = np.concatenate(parts, axis=1, dtype=np.float32, casting="same_kind")
     states = np.delete(inputs, np.s_[split : space.size], axis=1)
     danger = lookahead.fit_danger(states, steps, fitted, near, config.fit_steps, rng)
-    foreseen = lookahead.is_foreseen(danger, until, near, held_out)
+    foreseen = reach > 0 and lookahead.is_foreseen(danger, until, near, held_out)
     crowded = foreseen and bool(np.mean(until <= usual) > CROWDED)
     if crowded:  # what the agent runs into is no measure where it fails all the time
         taken, others = inputs[:, split : space.size], _spread_actions(space, offset, scale)

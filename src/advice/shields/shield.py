@@ -171,7 +171,7 @@ class Shield(Decisions):
         if found == "disarm":
             self._model = self.summary = self._far = self._checks = None
             self.certificate = self.calibrated = self._risk_limit = None
-            self.effect.disarm()
+            self.effect.disarmed += 1
             self._next_trial = 2 * memory.violations
 
     def fit(self, progress: Callable[[FitProgress], None] | None = None) -> FitSummary:
