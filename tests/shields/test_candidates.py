@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advice import Shield
+from advice import Outcome, Shield, ShieldConfig
 from advice.shields.candidates import RADII, Candidates, low_discrepancy, spread_out
 from advice.shields.encoder import Encoder, EncoderWeights
 from advice.shields.model import FittedModel, Points
@@ -127,3 +127,21 @@ def test_guard_and_guard_batch_agree_in_many_dimensions(size):
         assert one[1:6] == other[1:6]
         np.testing.assert_array_equal(one.action, other.action)
         assert one.candidates in (0, 128)
+
+
+@pytest.mark.parametrize("actions", [MultiDiscrete([3, 2]), MultiBinary(3)], ids=str)
+def test_actions_of_several_whole_numbers_are_replaced_by_actions_of_their_space(actions):
+    """The first number of an action decides: 0 is fatal."""
+    observations = Box(-1, 1, (2,))
+    shield = Shield(observations, actions, ShieldConfig(hidden_size=32, fit_steps=300))
+    actions.seed(1)  # another stream than the observations'
+    observations.seed(0)
+    for _ in range(200):
+        obs, action = observations.sample(), actions.sample()
+        shield.record(obs, action, Outcome.UNSAFE if action[0] == 0 else Outcome.SAFE)
+        shield.end_episode(bool(action[0] == 0))
+    shield.fit()
+    fatal = np.zeros_like(actions.sample())
+    verdicts = [shield.guard(observations.sample(), fatal) for _ in range(20)]
+    assert all(verdict.intervened and verdict.action[0] != 0 for verdict in verdicts)
+    assert all(actions.contains(verdict.action) for verdict in verdicts)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -280,9 +280,8 @@ def test_guard_before_fit_and_fit_with_one_class():
     [
         (Dict({}), ACTIONS),
         (Discrete(3), ACTIONS),
-        (OBSERVATIONS, MultiDiscrete([2, 2])),
-        (OBSERVATIONS, MultiBinary(3)),
-        (OBSERVATIONS, MultiBinary((2, 2))),
+        (OBSERVATIONS, Tuple((Discrete(2), Discrete(2)))),
+        (MultiBinary(3), ACTIONS),
         (OBSERVATIONS, None),
     ],
 )

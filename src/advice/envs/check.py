@@ -105,10 +105,11 @@ def _check_spaces(env: gymnasium.Env[Any, Any]) -> Finding:
     )
     if not isinstance(observation, gymnasium.spaces.Box):
         return Finding("spaces", "error", found, "flatten observations into a Box")
-    if isinstance(action, gymnasium.spaces.Discrete):
+    spaces = gymnasium.spaces
+    if isinstance(action, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return Finding("spaces", "ok", found)
-    if not isinstance(action, gymnasium.spaces.Box):
-        return Finding("spaces", "error", found, "a shield needs a Box or Discrete action space")
+    if not isinstance(action, spaces.Box):
+        return Finding("spaces", "error", found, "a shield needs a Box or (multi-)discrete space")
     if not action.is_bounded():
         return Finding("spaces", "error", found, "give the action space finite bounds")
     advice = "" if observation.is_bounded() else "unbounded observations are scaled from the data"

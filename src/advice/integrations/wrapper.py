@@ -59,7 +59,8 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
     violation budget truncates the episode; the next one raises
     :class:`advice.types.BudgetSpentError`.
 
-    ``env`` has Box or Discrete actions; its step may return six values, the third being the cost.
+    ``env`` has Box or (multi-)discrete actions; its step may return six values, the third being the
+    cost.
     The options are the fields of :class:`advice.shields.session.SessionOptions`.
     """
 

@@ -136,12 +136,18 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
             )
         none = np.zeros(0)
         return Space("discrete", (), np.dtype(np.int64), none, none, int(n), int(start))
-    if hasattr(space, "low") and hasattr(space, "high"):
-        low, high = (np.asarray(x, dtype=np.float64) for x in (space.low, space.high))
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    if discrete and hasattr(space, "nvec"):  # MultiDiscrete: a Box of whole numbers
+        low = np.broadcast_to(start, np.shape(space.nvec))
+        high = low + space.nvec - 1
+    elif discrete and n is not None and hasattr(space, "shape"):  # MultiBinary
+        low, high = np.zeros(space.shape), np.ones(space.shape)
+    if low is not None and high is not None:
+        low, high = (np.asarray(x, dtype=np.float64) for x in (low, high))
         dtype = np.dtype(space.dtype)
         if dtype.name in _DTYPES and low.size > 0:
             return Space("box", low.shape, dtype, low.ravel(), high.ravel())
-    wanted = "a Box or Discrete space" if discrete else "a Box space"
+    wanted = "a Box, Discrete, MultiDiscrete or MultiBinary space" if discrete else "a Box space"
     raise SpaceMismatchError(f"{what}: expected {wanted} of numbers, found {space!r}")
 
 
@@ -153,7 +159,7 @@ class FeatureSpace(NamedTuple):
 
     @staticmethod
     def read(observation_space: Any, action_space: Any) -> FeatureSpace:
-        """From a Box of observations and a Box or Discrete space of actions."""
+        """From a Box of observations and a Box or (multi-)discrete space of actions."""
         return FeatureSpace(
             read_space(observation_space, "observation space", discrete=False),
             read_space(action_space, "action space", discrete=True),
