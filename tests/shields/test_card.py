@@ -16,9 +16,8 @@ from made_shields import (
 
 from advice import Shield
 from advice.shields.calibration import dangerous
-from advice.shields.compact import condense, expand, shrink
+from advice.shields.compact import expand, shrink
 from advice.shields.memory import Steps
-from advice.shields.neighbours import Neighbours
 from advice.types import AdviceError
 
 
@@ -149,7 +148,7 @@ def test_a_compact_shield_guards_alike_from_a_small_file(large, tmp_path, querie
     sizes = [(tmp_path / f"{x}.safetensors").stat().st_size for x in ("shield", "small")]
     assert sizes[1] < sizes[0] / 2
     loaded = Shield.load(tmp_path / "small.safetensors")
-    assert len(loaded._fitted().neighbours) < len(large._fitted().neighbours)
+    assert len(loaded._fitted().neighbours) == len(large._fitted().neighbours)
     pairs = list(zip(*queries, strict=True))
     alike = 0
     for pair in pairs:
@@ -187,21 +186,6 @@ def test_rules_and_far_check_stay_in_a_compact_shield(looking_ahead):
     small = shield.compact()
     assert small.guard(obs, action).reason == "forbidden"
     assert small.guard(50 * obs, action).reason == "far"
-
-
-def test_condensed_points_decide_alike():
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(1500, 2))
-    safe = points[:, 0] + 0.1 * rng.normal(size=1500) > 0
-    queries = rng.normal(size=(3000, 2))
-    kept = condense(points, safe, queries, k_max=5)
-    assert len(kept) < 1000
-    votes = [
-        np.count_nonzero(safe[rows][Neighbours(points[rows], 5).sets(queries)], axis=1)
-        for rows in (np.arange(1500), kept)
-    ]
-    for k in (3, 4, 5):
-        np.testing.assert_array_equal(votes[0] >= k, votes[1] >= k)
 
 
 def test_small_weights_are_stored_once_and_for_all(large):

@@ -256,11 +256,11 @@ def test_few_episodes_beyond_the_threshold():
     assert 0.01 < share < 0.09
     assert len(data.prototypes) == 256
     # one feature at a time and many at once say the same
-    near, rows = data.balls(), fresh.features[:50].astype(np.float64)
+    rows = fresh.features[:50].astype(np.float64)
     rows[::2] *= 2
-    wanted = data.distances(rows) <= data.threshold[0]
-    assert [near.hold(row[None]).any() for row in rows] == wanted.tolist()
-    assert near.hold(rows).any(axis=1).tolist() == wanted.tolist()
+    many = data.is_far(rows)
+    assert 0 < many.sum() < 50
+    assert [bool(data.is_far(row[None])[0]) for row in rows] == many.tolist()
     # too few episodes: nothing is far
     assert FarData.calibrated(steps(50), 0.2, seed=0).threshold[0] == math.inf
 

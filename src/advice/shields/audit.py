@@ -2,8 +2,7 @@
 
 Accuracy alone says little: a shield that judges the state and never the action can be accurate and
 of no use. So the audit also says how often the verdict depends on the action and how often steps
-that survived are refused. Of the paper's theorems it gives the quantities and not the bounds: these
-assume separate classes with Gaussian noise, which recorded features hardly ever are.
+that survived are refused.
 """
 
 from __future__ import annotations
@@ -79,9 +78,6 @@ class Audit:
     held_out_episodes: int
     at_k: list[AtK]
     far: Rate  # held-out examples with a last voter farther away than for 99 % of the fitted ones
-    sigma: float  # pooled within-class standard deviation per latent dimension
-    gamma: float  # smallest distance between a safe and an unsafe held-out feature
-    entropy: float  # of the features in the latent space, 16 bins a dimension, in nats
     evidence: Evidence  # near danger: does the action matter, is there a safe one?
     nearness: list[DangerBin]  # refusals by the danger of the state; none with the paper's labels
     warnings: list[str]
@@ -141,8 +137,6 @@ class Audit:
         lines += [
             "",
             f"Far from the training features: {self.far}",
-            f"Spread within classes (sigma) {self.sigma:.4g}, smallest margin (gamma) "
-            f"{self.gamma:.4g}, entropy (H) {self.entropy:.3f} nats",
         ]
         return "\n".join(lines)
 
@@ -179,21 +173,16 @@ def audit(
         missed, refused = passed[~test_safe], ~passed[test_safe]
         rates = wilson(int(missed.sum()), len(missed)), wilson(int(refused.sum()), len(refused))
         at_k.append(AtK(asked, *rates, 1 - (rates[0].rate + rates[1].rate) / 2))
-    classes = test[test_safe], test[~test_safe]
-    apart = cKDTree(classes[0]).query(classes[1])[0] if len(classes[0]) else np.zeros(0)
     found = Audit(
         k=k,
         k_max=k_max,
         train_safe=int(train_safe.sum()),
         train_unsafe=int((~train_safe).sum()),
-        held_out_safe=len(classes[0]),
-        held_out_unsafe=len(classes[1]),
+        held_out_safe=int(test_safe.sum()),
+        held_out_unsafe=int((~test_safe).sum()),
         held_out_episodes=len(np.unique(episodes[held_out])),
         at_k=at_k,
         far=wilson(int((farthest > usual).sum()), len(farthest)),
-        sigma=pooled_spread(test, test_safe),
-        gamma=float(apart.min()) if len(apart) else math.nan,
-        entropy=binned_entropy(latent),
         evidence=summary.evidence if summary else Evidence(),
         nearness=list(summary.nearness) if summary else [],
         warnings=[],
@@ -225,22 +214,3 @@ def _warnings(found: Audit, labels: str) -> list[str]:
         low = f"the balanced accuracy on held-out episodes is {accuracy:.2f}"
         warnings.append(f"{low}: the shield cannot tell safe from unsafe steps well.")
     return warnings
-
-
-# -- the quantities of the paper's theorems, measured on latent points -------------------------
-
-
-def pooled_spread(points: Floats, safe: NDArray[np.bool_]) -> float:
-    """sigma: root mean square deviation from the class means, per dimension (N - 2 dividing)."""
-    groups = [group for group in (points[safe], points[~safe]) if len(group)]
-    squares = sum(float(np.square(group - group.mean(0)).sum()) for group in groups)
-    freedom = (len(points) - len(groups)) * points.shape[1]
-    return math.sqrt(squares / freedom) if freedom else math.nan
-
-
-def binned_entropy(points: Floats, bins: int = 16) -> float:
-    """-sum p log p over the occupied cells of a grid with ``bins`` cells per dimension."""
-    low, width = points.min(0), np.maximum(np.ptp(points, axis=0), 1e-12)
-    cells = np.minimum((points - low) / width * bins, bins - 1).astype(np.int64)
-    p = np.unique(cells, axis=0, return_counts=True)[1] / len(points)
-    return float(-(p * np.log(p)).sum())

@@ -160,7 +160,8 @@ def _batches(
     shape = (steps, 2, 2 * config.fit_batch_size, config.hidden_size)
     words = rng.integers(2**64, size=-(-math.prod(shape) // 8), dtype=np.uint64)
     noise = words.view(np.uint8)[: math.prod(shape)].reshape(shape)
-    return Pairs(*(np.ascontiguousarray(x.reshape(-1, steps).T) for x in pairs[:3]), noise)
+    stacked = (np.ascontiguousarray(x.reshape(-1, steps).T) for x in pairs[:3])
+    return Pairs(*stacked)._replace(noise=noise)
 
 
 def _start(key: Any, size: int, config: ShieldConfig) -> FitState:

@@ -105,18 +105,20 @@ class Rules(list[Rule]):
         return rules
 
 
-class Balls(NamedTuple):
-    """N balls around (N, d) scaled centres, by the squares of their radii."""
+class Zones:
+    """Where each of N rules applies: at a root mean square distance, scaled, of at most its radius;
+    everywhere, if its centre is None."""
 
-    centres: Floats
-    squares: Floats
-    offset: Floats
-    scale: Floats
+    def __init__(self, rules: Rules, centres: list[Any], offset: Floats, scale: Floats) -> None:
+        numbers = np.array([offset if x is None else x for x in centres]).reshape(-1, len(offset))
+        self._centres, self._offset, self._scale = (numbers - offset) / scale, offset, scale
+        squares = np.square([rule.radius for rule in rules]) * len(offset) + 1e-9  # for rounding
+        self._squares = np.where([x is None for x in centres], np.inf, squares)
 
     def hold(self, rows: Floats) -> Bools:
-        """(M, N) which balls hold each of (M, d) rows of numbers that are not scaled."""
-        apart = cdist((rows - self.offset) / self.scale, self.centres, "sqeuclidean")
-        within: Bools = apart <= self.squares
+        """(M, N) which rules apply to each of (M, d) rows of numbers."""
+        apart = cdist((rows - self._offset) / self._scale, self._centres, "sqeuclidean")
+        within: Bools = apart <= self._squares
         return within
 
 
@@ -172,9 +174,9 @@ class FarData(NamedTuple):
         found: Floats = cdist(scaled, self.prototypes).min(axis=1)
         return found
 
-    def balls(self) -> Balls:
-        """What lies in none of these is far."""
-        return Balls(self.prototypes, self.threshold**2, self.offset, self.scale)
+    def is_far(self, features: Array) -> Bools:
+        """(N,) which of (N, d) features are far from all data."""
+        return self.distances(features) > self.threshold
 
 
 def _spread(rows: Floats) -> Floats:
@@ -199,21 +201,21 @@ class Checks:
         risk_limit: float | None,
     ) -> None:
         self._split = split = model.encoder.split
-        self._rules, self._on_far, self._far = list(rules), on_far, far.balls() if far else None
+        self._rules, self._far, self._on_far = list(rules), far, on_far
         self._risk, self._risk_limit = model.risk, np.inf if risk_limit is None else risk_limit
         offset, scale = model.encoder.weights[:2]
-        radii = [rule.radius for rule in rules]
-        self._states = _zones([x.obs for x in rules], radii, offset[:split], scale[:split])
-        self._actions = _zones([x.action for x in rules], radii, offset[split:], scale[split:])
+        self._states = Zones(rules, [x.obs for x in rules], offset[:split], scale[:split])
+        self._actions = Zones(rules, [x.action for x in rules], offset[split:], scale[split:])
 
     def _ruling(self, state: Floats, actions: Floats) -> NDArray[np.int64]:
         """(C,) the newest rule that applies to each of (C, ...) actions in a state; -1: none."""
-        near = np.flatnonzero(self._states.hold(state[None])[0]) if self._rules else []
-        if not len(near):
-            return np.full(len(actions), -1)
+        none = np.full(len(actions), -1)
+        if not self._rules or not (here := self._states.hold(state[None])[0]).any():
+            return none
+        near = np.flatnonzero(here)
         applies = self._actions.hold(actions)[:, near]
         newest = near[len(near) - 1 - applies[:, ::-1].argmax(axis=1)]
-        return np.where(applies.any(axis=1), newest, -1)
+        return np.where(applies.any(axis=1), newest, none)
 
     def rule_for(self, feature: Floats) -> Rule | None:
         """The newest rule that applies to one feature."""
@@ -224,7 +226,7 @@ class Checks:
         """The votes that count for one proposal, and why they are not its neighbours'."""
         if (rule := self.rule_for(feature)) is not None:
             return (NEVER, "forbidden") if rule.kind == "forbid" else (ALWAYS, "allowed")
-        if self._far is not None and not self._far.hold(feature[None]).any():
+        if self._far is not None and self._far.is_far(feature[None])[0]:
             return ALWAYS if self._on_far == "endorse" else NEVER, "far"
         if self._risk is not None and latent @ self._risk > self._risk_limit:
             return NEVER, "risk"
@@ -240,18 +242,9 @@ class Checks:
             votes[latents @ self._risk > self._risk_limit] = NEVER
         if self._far is not None and self._on_far != "endorse":
             states = np.broadcast_to(state, (len(actions), len(state)))
-            votes[~self._far.hold(np.hstack([states, actions])).any(axis=1)] = NEVER
+            votes[self._far.is_far(np.hstack([states, actions]))] = NEVER
         ruling = self._ruling(state, actions)
         forbids = np.array([rule.kind == "forbid" for rule in self._rules] + [False])
         forbidden, ruled = forbids[ruling], ruling >= 0
         votes[ruled] = np.where(forbidden, NEVER, ALWAYS)[ruled]
         return votes, forbidden
-
-
-def _zones(centres: list[Any], radii: list[float], offset: Floats, scale: Floats) -> Balls:
-    """Where rules apply: at a root mean square distance, scaled, of at most their radius;
-    everywhere, if the centre is None."""
-    numbers = np.array([offset if x is None else x for x in centres]).reshape(-1, len(offset))
-    squares = np.square(radii) * len(offset) + 1e-9  # for rounding
-    squares[[x is None for x in centres]] = np.inf
-    return Balls((numbers - offset) / scale, squares, offset, scale)

@@ -101,43 +101,24 @@ class Encoder:
 
 
 class _Layer:
-    """Some rows of the first layer with all that their inputs need, ready for fast calls.
+    """Some rows of the first layer with what their inputs need; the last may be the curves'.
 
-    The last rows may be those of the curves. A call takes (..., m) values, the numbers of a feature
-    that the other rows stand for.
+    A call takes (..., m) values, the numbers of a feature that the other rows stand for.
     """
 
     def __init__(
         self, weights: EncoderWeights, warp: Warp, w1: Floats, rows: NDArray[np.int64], bias: Floats
     ) -> None:
-        self._plain = m = len(rows) - len(warp.columns)
-        limits = np.full(m, LIMIT), np.full(len(warp.columns), CELLS - 1e-9)
-        self._columns = np.append(np.arange(m), warp.columns)
-        self._offset = np.append(weights.offset[rows[:m]], warp.low)
-        self._scale = np.append(weights.scale[rows[:m]], warp.width)
-        self._low = np.append(-limits[0], np.zeros(len(warp.columns)))
-        self._high = np.append(*limits)
-        # a curve's values and their differences from cell to cell
-        self._curves = np.arange(len(warp.columns)) * CELLS
-        self._left, self._step = warp.table[:, :-1].ravel(), np.diff(warp.table, axis=1).ravel()
-        self._beyond = bool((np.abs(warp.table) > LIMIT).any())
+        plain = rows[: len(rows) - len(warp.columns)]
+        self._offset, self._scale, self._warp = weights.offset[plain], weights.scale[plain], warp
         self._w1, self._bias = np.ascontiguousarray(w1[rows]), bias
 
     def __call__(self, values: Floats) -> Floats:
-        inputs = values.take(self._columns, -1)
-        inputs -= self._offset
-        inputs /= self._scale
-        np.maximum(inputs, self._low, out=inputs)
-        np.minimum(inputs, self._high, out=inputs)
-        if len(self._curves):
-            curves = inputs[..., self._plain :]
-            cell = curves.astype(np.int64)
-            curves -= cell
-            cell += self._curves
-            curves *= self._step.take(cell)
-            curves += self._left.take(cell)
-            if self._beyond:
-                np.clip(curves, -LIMIT, LIMIT, out=curves)
+        inputs = (values - self._offset) / self._scale
+        if len(self._warp.columns):
+            inputs = np.concatenate([inputs, self._warp(values)], axis=-1)
+        np.maximum(inputs, -LIMIT, out=inputs)
+        np.minimum(inputs, LIMIT, out=inputs)
         inputs *= UNIT
         np.rint(inputs, out=inputs)
         hidden: Floats = inputs @ self._w1

@@ -55,6 +55,7 @@ class _Piece(NamedTuple):
     episode: int
     features: Array
     outcomes: NDArray[np.int64]
+    violated: bool
 
 
 PIECE = 64
@@ -72,7 +73,7 @@ class StepMemory:
     def __init__(self, size: int, dtype: np.dtype[Any], capacity: int, seed: int = 0) -> None:
         self._size, self._dtype, self._capacity = size, dtype, capacity
         self._rng = np.random.default_rng([seed, 2])
-        self._pieces: tuple[list[_Piece], list[_Piece]] = ([], [])
+        self._pieces: list[_Piece] = []  # in the order of their numbers
         self._rows: list[Array] = []
         self._outcomes: list[int] = []
         self.episode = self.seen = self.violations = self.safe = self.pieces = 0
@@ -94,42 +95,43 @@ class StepMemory:
         self.episode += 1
 
     def _store(self, count: int) -> None:
-        outcomes = np.array(self._outcomes[:count], np.int64)
-        pieces = self._pieces[int((outcomes == Outcome.UNSAFE).any())]
-        rows = np.stack(self._rows[:count])
-        key = float(self._rng.random())
-        pieces.append(_Piece(self.pieces, key, self.episode, rows, outcomes))
+        outcomes, rows = np.array(self._outcomes[:count], np.int64), np.stack(self._rows[:count])
+        self._keep(self.pieces, float(self._rng.random()), self.episode, rows, outcomes)
         self.pieces += 1
         del self._rows[:count], self._outcomes[:count]
-        while sum(len(piece.outcomes) for piece in pieces) > self._capacity and len(pieces) > 1:
-            pieces.remove(max(pieces, key=lambda piece: piece.key))
+        alike = [piece for piece in self._pieces if piece.violated == self._pieces[-1].violated]
+        while sum(len(piece.outcomes) for piece in alike) > self._capacity and len(alike) > 1:
+            dropped = max(alike, key=lambda piece: piece.key)
+            alike.remove(dropped)
+            self._pieces.remove(dropped)
+
+    def _keep(
+        self, number: int, key: float, episode: int, rows: Array, outcomes: NDArray[np.int64]
+    ) -> None:
+        violated = bool((outcomes == Outcome.UNSAFE).any())
+        self._pieces.append(_Piece(number, key, episode, rows, outcomes, violated))
 
     def all(self) -> Steps:
         """What is stored and the current episode, in the order of arrival."""
-        pieces = self._in_order()
+        parts = [(piece.features, piece.outcomes, piece.episode) for piece in self._pieces]
         if self._rows:
             current = np.stack(self._rows), np.array(self._outcomes, np.int64)
-            pieces.append(_Piece(self.pieces, 0.0, self.episode, *current))
-        lengths = [len(piece.outcomes) for piece in pieces]
+            parts.append((*current, self.episode))
+        lengths = [len(outcomes) for _, outcomes, _ in parts]
         if not lengths:
             none = np.zeros(0, np.int64)
             return Steps(np.zeros((0, self._size), self._dtype), none, none > 0, none, self.seen)
         continues = np.ones(sum(lengths), bool)
         continues[np.cumsum(lengths) - 1] = False
+        features, outcomes, episodes = zip(*parts, strict=True)
+        numbers = np.repeat(episodes, lengths)
         return Steps(
-            np.concatenate([piece.features for piece in pieces]),
-            np.concatenate([piece.outcomes for piece in pieces]),
-            continues,
-            np.repeat([piece.episode for piece in pieces], lengths),
-            self.seen,
+            np.concatenate(features), np.concatenate(outcomes), continues, numbers, self.seen
         )
-
-    def _in_order(self) -> list[_Piece]:
-        return sorted([*self._pieces[0], *self._pieces[1]], key=lambda piece: piece.number)
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Everything needed to go on as if never interrupted."""
-        steps, pieces = self.all(), self._in_order()
+        steps, pieces = self.all(), self._pieces
         arrays = {
             "features": steps.features,
             "outcomes": steps.outcomes,
@@ -161,13 +163,10 @@ class StepMemory:
             raise ValueError("steps: the stored pieces do not fit each other or the spaces")
         rng = np.random.default_rng(0)
         rng.bit_generator.state = document["rng"]
-        self._pieces, end = ([], []), 0
+        self._pieces, end = [], 0
         for number, key, episode, length in zip(numbers, keys, episodes, lengths, strict=True):
             rows = slice(end, end := end + int(length))
-            dangerous = bool((outcomes[rows] == Outcome.UNSAFE).any())
-            self._pieces[dangerous].append(
-                _Piece(int(number), float(key), int(episode), features[rows], outcomes[rows])
-            )
+            self._keep(int(number), float(key), int(episode), features[rows], outcomes[rows])
         self._rows, self._outcomes = list(features[stored:]), outcomes[stored:].tolist()
         self._rng = rng
         for name, count in counts.items():
