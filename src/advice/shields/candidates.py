@@ -80,7 +80,7 @@ def checked_ratings(ratings: Any, count: int) -> Floats:
     checked = np.asarray(ratings, dtype=np.float64)
     if checked.shape != (count,) or np.isnan(checked).any():
         found = f"shape {checked.shape} with {np.isnan(checked).sum()} NaN"
-        raise ValueError(f"rate_actions: expected {count} numbers, one per action, found {found}")
+        raise ValueError(f"rate_actions: expected {count} values, one per action, found {found}")
     return checked
 
 
