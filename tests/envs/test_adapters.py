@@ -17,7 +17,7 @@ class SixValues:
     render_mode = None
     action_space = Box(-1, 1, (2,), np.float64)
     observation_space = Box(
-        np.array([-np.inf] * 3 + [0.0] * 4), np.array([np.inf] * 3 + [1.0] * 4), dtype=np.float64
+        np.array([-9.0] * 3 + [0.0] * 4), np.array([9.0] * 3 + [1.0] * 4), dtype=np.float64
     )
 
     def __init__(self, values: int = 6):
