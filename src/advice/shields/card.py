@@ -18,6 +18,7 @@ _LABELLED = {
     "hindsight": "every step by what followed it, or as the caller said",
     "paper": "first steps and goals safe, violations unsafe (Eq. 2), or as the caller said",
 }
+_COUNTED = ("guarded", "forbidden", "allowed", "far", "risk", "fallback")
 _END = """
 ## Intended use
 
@@ -93,7 +94,7 @@ def _of_fitted(shield: Shield) -> str:
     fallback = "a function of your own" if shield.fallback else shield.config.fallback
     overruled: Rows = [("where no action is safe", fallback), ("far from all data", _far(shield))]
     overruled += [("rule", rule) for rule in shield.rules]
-    used = ", ".join(f"{reason} {count}" for reason, count in sorted(shield.used.items()))
+    used = ", ".join(f"{name} {shield.used[name]}" for name in _COUNTED if shield.used[name])
     overruled.append(("proposals decided so far", used or "none"))
     text = f"\n## Audit, on held-out episodes\n\n```\n{shield.audit()}\n```\n"
     return text + _table("Bounds", bounds) + _table("Beside the votes", overruled)
