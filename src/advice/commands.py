@@ -90,7 +90,7 @@ def evaluate(
 
 
 def inspect(path: Path) -> None:
-    """Describe a run or a shield file, with the shield's audit and card.
+    """Describe a run or a shield file, with the shield's card, which quotes its audit.
 
     Args:
         path: A run's folder, or a shield.safetensors.
@@ -106,8 +106,7 @@ def inspect(path: Path) -> None:
             say("no fitted shield in this run (yet)")
             return
     shield = Shield.load(path)
-    audit = shield.audit() if shield.compacted is None else "compact, see the card"
-    say(f"{shield}\n{audit}\n\n{shield.card()}")
+    say(f"{shield}\n\n{shield.card()}")
 
 
 def report(

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.envs.rollout import rollout
-from advice.envs.signals import SignalRules
+from advice.envs.signals import SignalRules, rollout
 from advice.files import read_arrays
 from advice.runs.checkpoints import Checkpointer
 from advice.runs.loop import environment_of, episode_seed, rules_of

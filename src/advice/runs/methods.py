@@ -8,11 +8,8 @@ from typing import Any, NamedTuple
 
 from advice.agents.agent import Agent
 from advice.agents.csc import CSC
-from advice.agents.ddpg import DDPG
-from advice.agents.ddpg_lagrangian import DDPGLagrangian
-from advice.agents.rcpo import RCPO
-from advice.agents.sac import SAC
-from advice.agents.td3 import TD3
+from advice.agents.ddpg import DDPG, RCPO, DDPGLagrangian
+from advice.agents.td3_sac import SAC, TD3
 from advice.config import TrainConfig
 from advice.runs.checkpoints import read_part
 from advice.runs.records import RunFolder

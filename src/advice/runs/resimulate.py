@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from advice.config import TrainConfig
-from advice.envs.rollout import Step, rollout
-from advice.envs.signals import SignalRules
+from advice.envs.signals import SignalRules, Step, rollout
 from advice.runs.evaluate import bordered, load_trained, write_video
 from advice.runs.loop import environment_of, episode_seed, rules_of
 from advice.runs.records import RunFolder, read_actions
