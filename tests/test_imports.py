@@ -9,13 +9,12 @@ import pytest
 
 from import_graph import cycle, graph, guard_depth, imports_of, modules, reached
 
-SHARED = ("types", "config", "settings", "files", "threads")
+SHARED = ("types", "config", "files", "threads")
 ALLOWED: dict[str, tuple[str, ...]] = {
     # folder or file: what it may import in the end, besides itself
     "types": (),
     "threads": (),
     "config": ("types",),
-    "settings": ("types",),
     "files": ("types",),
     "envs": SHARED,
     "agents": SHARED,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn, get_type_hints
 
 from advice import __version__, commands
-from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig
-from advice.settings import from_dict, to_dict
+from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig, from_dict, to_dict
 from advice.threads import restart_with_one_thread
 from advice.types import AdviceError, printable, suggest
 

@@ -9,9 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, flat
 from advice.printing import console, print_table, say, summary
-from advice.settings import flat
 from advice.types import AdviceError, SettingError, Terminal, suggest
 
 INTERRUPTED = 130

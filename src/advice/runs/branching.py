@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.config import TrainConfig
+from advice.config import TrainConfig, to_dict
 from advice.files import read_arrays, write_atomically
 from advice.runs.checkpoints import read_part
 from advice.runs.grid import Cell
@@ -28,7 +28,6 @@ from advice.runs.loop import ActiveRun, Result, train
 from advice.runs.methods import find_method
 from advice.runs.provenance import provenance
 from advice.runs.records import RunFolder
-from advice.settings import to_dict
 from advice.types import Array, EpisodeRecord, Transition
 
 

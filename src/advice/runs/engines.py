@@ -18,12 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, from_dict, to_dict
 from advice.runs.branching import may_branch, train_branch
 from advice.runs.grid import Cell
 from advice.runs.loop import Listener
 from advice.runs.records import FolderLockedError, RunFolder
-from advice.settings import from_dict, to_dict
 from advice.threads import one_thread
 from advice.types import AdviceError
 

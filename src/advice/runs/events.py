@@ -8,8 +8,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from advice.config import TrainConfig
-from advice.settings import flat
+from advice.config import TrainConfig, flat
 from advice.types import AdviceError, EpisodeRecord
 
 

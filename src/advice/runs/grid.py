@@ -11,12 +11,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, from_dict, to_dict
 from advice.files import write_json
 from advice.runs.episodes import newest_episodes
 from advice.runs.records import RunFolder
 from advice.runs.studies import WITH_SHIELD, Study, with_settings
-from advice.settings import from_dict, to_dict
 from advice.types import AdviceError
 
 

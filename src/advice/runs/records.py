@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, flat, from_dict, to_dict
 from advice.files import remove_leftovers, write_atomically, write_json
 from advice.runs.episodes import COLUMNS, check_episodes, episode_line, is_finished, parse_episodes
 from advice.runs.provenance import is_provenance, provenance
-from advice.settings import flat, from_dict, to_dict
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
 _ANEW = "start anew (advice train --overwrite, advice bench --no-only-missing)"

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from advice.config import PRESETS, ShieldConfig, TrainConfig
-from advice.settings import flat, from_dict, to_dict
+from advice.config import PRESETS, ShieldConfig, TrainConfig, flat, from_dict, to_dict
 from advice.types import AdviceError, suggest
 
 FOUR_TASKS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
