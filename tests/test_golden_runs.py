@@ -26,7 +26,7 @@ import pytest
 from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
 from advice.runs.loop import Listener, train
-from advice.runs.provenance import TRAINING_VERSIONS, training_version
+from advice.runs.records import TRAINING_VERSIONS, training_version
 
 RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
 AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5, warmup_steps=0)

@@ -24,8 +24,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 RECORDS_ONLY = (
     "runs.records",
-    "runs.episodes",
-    "runs.provenance",
+    "runs.grid",
     "runs.studies",
     "shields.cautiousness",
     "shields.bounds",

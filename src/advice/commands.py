@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from advice.config import TrainConfig, flat
+from advice.config import TrainConfig
 from advice.printing import console, print_table, say, summary
 from advice.types import AdviceError, SettingError, Terminal, suggest
 
@@ -21,7 +21,6 @@ def train(
     out: Path = Path("runs"),
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
-    wandb: bool = False,
 ) -> int:
     """Train one agent with one method on one task. The same command again resumes the run.
 
@@ -29,7 +28,6 @@ def train(
         out: Root of the results; this run goes to OUT/<task>/<method>/seed-<n>.
         overwrite: Delete the run's folder and start again.
         checkpoint_seconds: Seconds between checkpoints, which are taken when an episode ends.
-        wandb: Also log to Weights & Biases (needs advice-rl[wandb]; WANDB_MODE=offline works too).
     """
     from advice.display import TrainingDisplay
     from advice.envs.tasks import short_name
@@ -42,7 +40,7 @@ def train(
     folder = RunFolder.of(out, config)
     display = TrainingDisplay()
     with display.progress:
-        result = run(config, folder, display, overwrite, checkpoint_seconds, wandb=wandb)
+        result = run(config, folder, display, overwrite, checkpoint_seconds)
     if not result.finished:
         say(f"stopped after episode {result.counters.episode}; the same command again continues")
         return INTERRUPTED
@@ -140,7 +138,6 @@ def replay(
     episode: int | None = None,
     worst: bool = False,
     first_violation: bool = False,
-    any: bool = False,
     out: Path = Path("replay.html"),
     video: Path | None = None,
     counterfactual: bool = False,
@@ -156,7 +153,6 @@ def replay(
         episode: The episode's number, from 1.
         worst: The episode of highest cost and, among those, lowest return.
         first_violation: The first episode with a violation after the shield was armed.
-        any: With --first-violation: also before it was armed.
         out: The page to write.
         video: Also film the episode to this mp4 file.
         counterfactual: At each intervention, also try the proposed action: was it unsafe?
@@ -169,16 +165,12 @@ def replay(
 
     if (episode is not None) + worst + first_violation > 1:
         raise AdviceError("choose one of --episode N, --worst and --first-violation")
-    if any and not first_violation:
-        raise AdviceError("--any goes with --first-violation")
     check_positive(horizon=horizon)
     if video:
         check_video_name(video)
-    which: Choice | int = "worst" if worst else "intervened"
-    if first_violation:
-        which = "any-violation" if any else "first-violation"
-    elif episode is not None:
-        which = episode
+    which: Choice | int = "intervened" if episode is None else episode
+    if worst or first_violation:
+        which = "worst" if worst else "first-violation"
     made = write_replay(run, out, which, video, counterfactual, horizon, trust_task)
     say(f"episode {made.episode}, {made.interventions} interventions")
     if made.counterfactuals is not None:
@@ -223,7 +215,6 @@ def bench(
     status: Path | None = None,
     engine: Literal["local", "ray"] = "local",
     address: str = "auto",
-    shared_storage: bool = True,
 ) -> int:
     """Train a grid of runs on all cores or on a Ray cluster. The same command again continues it.
 
@@ -232,56 +223,48 @@ def bench(
         tasks: The tasks of a grid without a suite, or the part of the suite to run.
         methods: The methods, likewise.
         seeds: Number of seeds, from --seed on.
-        out: The grid's folder.
+        out: The grid's folder; with Ray one that every node sees.
         processes: Runs at a time on this machine; one per core by default.
         attempts: How often a failing run is tried, each time from its checkpoint.
         stall_minutes: A run that takes no step for this long is stopped and tried again.
         only_missing: Keep finished runs (--no-only-missing: delete them and run all again).
-        dry_run: Only print what would run, what runs share, and the time and disk it takes.
+        dry_run: Only list the runs and their state, and say how many episodes are to do.
         status: Only print the state of the grid in this folder.
         engine: Where to run: processes on this machine, or a Ray cluster (needs advice-rl[ray]).
         address: Ray: the cluster's address (auto, or ray://HOST:PORT).
-        shared_storage: Ray: every node sees the grid's folder (--no-shared-storage: files are
-            copied to this machine).
     """
     from advice.display import GridDisplay, grid_table
     from advice.envs.tasks import short_name
-    from advice.runs import studies as table
     from advice.runs.branching import share_beginnings
-    from advice.runs.engines import run_local
-    from advice.runs.grid import cells_of, check_shields, read_grid, status_of, write_grid
-    from advice.runs.plan import plan
+    from advice.runs.engines import run_local, run_ray
+    from advice.runs.grid import read_grid, status_of, write_grid
     from advice.runs.records import RunFolder
+    from advice.runs.studies import Study, cells_of, find_suite
 
-    if status is not None:
-        states = [status_of(cell) for cell in read_grid(status)]
-        console().print(grid_table(states, os.cpu_count() or 1, len(states)))
-        return 0
     parallel = os.cpu_count() or 1 if processes is None else processes
     check_positive(seeds=seeds, processes=parallel, attempts=attempts, stall_minutes=stall_minutes)
-    tasks = tuple(map(short_name, tasks))
-    if suite:
-        studies = table.select(table.find_suite(suite), tasks, methods)
-        default = flat(TrainConfig())
-        given = [name for name, value in flat(config).items() if value != default.get(name)]
-        sets = sorted(table.set_by(studies))
-        if clashes := [x for x in sets if any(f"{name}.".startswith(f"{x}.") for name in given)]:
-            raise AdviceError(
-                f"the suite {suite} sets {', '.join(clashes)}; for other values "
-                "use --tasks and --methods without a suite"
-            )
+    if status is not None:
+        cells = read_grid(status)
     else:
-        tasks, methods = tasks or (config.task,), methods or (config.method,)
-        studies = (table.Study("", tasks, methods, method_settings={}),)
-    numbers = range(config.seed, config.seed + seeds)
-    cells = share_beginnings(cells_of(studies, numbers, out, config))
-    check_shields(cells)
-    if dry_run:
-        say("measuring the speed of this machine ...")
-        rows, words = plan(cells, parallel, only_missing)
-        titles = ("study", "runs", "done", "episodes to do", "of these shared", "core-hours alone")
-        print_table((*titles, "core-hours"), rows)
-        say(words)
+        tasks = tuple(map(short_name, tasks))
+        if suite:
+            studies = find_suite(suite, config, tasks, methods)
+        else:
+            tasks, methods = tasks or (config.task,), methods or (config.method,)
+            studies = (Study("", tasks, methods, method_settings={}),)
+        out = out.resolve() if engine == "ray" else out  # its nodes have working folders of theirs
+        numbers = range(config.seed, config.seed + seeds)
+        cells = share_beginnings(cells_of(studies, numbers, out, config))
+        present = {cell.folder.path for cell in cells}
+        for cell in cells:
+            if cell.after and cell.after not in present and not (cell.after / "done").exists():
+                raise AdviceError(f"this part needs a shield that is not there: {cell.after}")
+    if status is not None or dry_run:
+        states = [status_of(cell) for cell in cells]
+        console().print(grid_table(states, parallel, 20 if dry_run else len(states)))
+        left = sum(state.cell.config.episodes - state.episode for state in states)
+        shared = sum(state.cell.shared for state in states if not state.episode)
+        say(f"{left} episodes to do, of which {shared} are shared with other runs")
         return 0
     with RunFolder(out).locked():
         for cell in cells:
@@ -295,9 +278,7 @@ def bench(
         todo = [cell for cell in cells if not cell.folder.done_file.exists()]
         with GridDisplay(cells, parallel) as display:
             if engine == "ray":
-                from advice.runs.ray_engine import run_ray
-
-                outcome = run_ray(todo, display.update, address, attempts, shared_storage)
+                outcome = run_ray(todo, display.update, address, attempts)
             else:
                 outcome = run_local(todo, display.update, processes, attempts, stall_minutes, say)
     if outcome.stopped:

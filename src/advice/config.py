@@ -386,5 +386,5 @@ def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
         if is_dataclass(hints[name]):
             if not isinstance(value, dict):
                 raise SettingError(f"{kind.__name__}.{name}: expected settings, found {value!r}")
-            parts[name] = from_dict(hints[name], value)  # type: ignore[arg-type]
+            parts[name] = from_dict(hints[name], value)
     return kind(**parts)

@@ -14,8 +14,7 @@ import pytest
 from helpers import small
 
 from advice.runs.engines import run_local
-from advice.runs.episodes import newest_episodes
-from advice.runs.grid import Cell, status_of
+from advice.runs.grid import Cell, newest_episodes, status_of
 from advice.runs.records import RunFolder
 from advice.threads import one_thread
 
