@@ -70,8 +70,8 @@ class Checkpointer:
         self._segments: list[Segment] = []
         self.saved = Counters()
 
-    def save(self, counters: Counters, without: Collection[str] = ()) -> None:
-        """Make this moment the one a resume continues from; parts ``without`` a state yet."""
+    def save(self, counters: Counters) -> None:
+        """Make this moment the one a resume continues from."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._append_replay()
@@ -79,7 +79,7 @@ class Checkpointer:
             arrays: dict[str, Array] = {}
             document: dict[str, Any] = {"counters": list(counters), "replay": log}
             for name, part in self._parts.items():
-                part_arrays, document[name] = ({}, {}) if name in without else part.snapshot()
+                part_arrays, document[name] = part.snapshot()
                 arrays |= {f"{name}/{key}": array for key, array in part_arrays.items()}
             write_arrays(self._state_file, arrays, document, _KIND, _VERSION)
         except (OSError, TypeError) as error:  # a disk's trouble, or what cannot be stored
@@ -170,26 +170,6 @@ def _of(name: str, arrays: dict[str, Array]) -> dict[str, Array]:
     """The arrays of one part."""
     names = [key for key in arrays if key.startswith(f"{name}/")]
     return {key.removeprefix(f"{name}/"): arrays[key] for key in names}
-
-
-class EnvironmentState:
-    """The environment's own memory between episodes, if it offers get_state and set_state."""
-
-    def __init__(self, env: Any) -> None:
-        self._env = env.unwrapped
-        self._offered = hasattr(self._env, "get_state") and hasattr(self._env, "set_state")
-
-    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        state = self._env.get_state() if self._offered else {}
-        if not isinstance(state, dict):
-            found = type(state).__name__
-            raise TypeError(f"the environment's get_state: expected a dict, found {found}")
-        arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
-        return arrays, {key: value for key, value in state.items() if key not in arrays}
-
-    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        if self._offered and (arrays or document):
-            self._env.set_state(arrays | document)
 
 
 class RecordWriter:

@@ -20,7 +20,7 @@ from advice.agents.agent import Agent
 from advice.config import ShieldConfig, TrainConfig
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
-from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState, RecordWriter
+from advice.runs.checkpoints import Checkpointer, Counters, RecordWriter
 from advice.runs.methods import adopt_safety, build, episode_seed, make_environment
 from advice.runs.records import RunFolder, is_finished
 from advice.shields.autoencoder import FitProgress
@@ -91,7 +91,7 @@ def train(
                 folder.write_config(config)
             run = ActiveRun(config, folder, env, agent, shield, listener, keep)
             if not folder.state_file.exists():  # from now on records without a checkpoint lack it
-                run.checkpointer.save(run.counters, without=("env",))
+                run.checkpointer.save(run.counters)
             if run.counters.episode and not run.finished:
                 run.checkpointer.load_replay()
                 folder.note_resume(run.counters.episode)
@@ -149,7 +149,7 @@ class ActiveRun:
     def __post_init__(self) -> None:
         """Go back to the last checkpoint, if there is one."""
         env, agent, shield = self.env, self.agent, self.shield
-        parts = {"agent": agent, "shield": shield, "env": EnvironmentState(env)}
+        parts = {"agent": agent, "shield": shield}
         self.checkpointer = Checkpointer(self.folder.checkpoint, parts, agent.replay)
         self.counters = self.checkpointer.load()
         settings: ShieldConfig | None = self.config.shield
