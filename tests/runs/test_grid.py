@@ -10,6 +10,8 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers import assert_same_run, small
@@ -17,7 +19,7 @@ from helpers import assert_same_run, small
 from advice.cli import main
 from advice.config import AgentConfig, ShieldConfig, TrainConfig
 from advice.runs.branching import share_beginnings
-from advice.runs.engines import run_local
+from advice.runs.engines import run_local, run_ray
 from advice.runs.grid import Cell, read_grid, status_of, write_grid
 from advice.runs.loop import train
 from advice.runs.records import RunFolder
@@ -284,3 +286,49 @@ def test_the_path_of_a_shield_is_compared_as_absolute(
     folder.refuse_other_settings(small(shield_from="first"))
     with pytest.raises(AdviceError, match=r"shield_from: .*/first' there, .*/other' now"):
         folder.refuse_other_settings(small(shield_from="other"))
+
+
+class FakeRay(ModuleType):
+    """Calls at once what Ray would call on a node."""
+
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, **options: Any) -> Any:
+        def call(function: Any, *args: Any) -> Any:
+            try:
+                return function(*args)
+            except RuntimeError as error:
+                return error
+
+        def task(function: Any) -> Any:
+            named = SimpleNamespace(remote=lambda *args: call(function, *args))
+            return SimpleNamespace(options=lambda name: named)
+
+        return task
+
+    def wait(self, refs: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
+        return refs, []
+
+    def get(self, ref: Any) -> Any:
+        if isinstance(ref, RuntimeError):
+            raise ref
+        return ref
+
+
+def test_ray_runs_each_cell_and_names_the_one_that_fails(
+    undisturbed: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay("ray"))
+    monkeypatch.setattr(sys, "argv", ["advice", "bench"])
+    cells = grid(tmp_path)
+    config = dataclasses.replace(small("ddpg", episodes=5), seed=99)
+    broken = Cell(config, RunFolder.of(tmp_path, config))
+    broken.folder.path.mkdir(parents=True)
+    broken.folder.checkpoint.write_text("in the way")
+    outcome = run_ray([*cells, broken], lambda: None, "auto")
+    assert outcome.failed == [broken]
+    assert "Not a directory" in status_of(broken).reason
+    compare(cells, undisturbed)
