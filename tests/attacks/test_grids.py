@@ -44,6 +44,15 @@ def test_a_worker_that_exits_with_0_is_not_done(tmp_path: Path) -> None:
     assert "exit code 0 before the run was done" in reasons[1]
 
 
+def test_a_run_whose_shield_was_never_finished_is_reported(tmp_path: Path) -> None:
+    lender = cell(tmp_path, "Exits")
+    config = small(episodes=3, shield_from=str(lender.folder.path))
+    borrower = Cell(config, RunFolder.of(tmp_path, config), lender.folder.path)
+    outcome = run_local([lender, borrower], lambda: None, processes=2, attempts=1)
+    assert outcome.failed == [lender, borrower]
+    assert status_of(borrower).reason == "the run whose shield this one starts with has failed"
+
+
 def test_a_worker_that_takes_no_step_is_killed_and_reported(tmp_path: Path) -> None:
     hung = cell(tmp_path, "Hangs")
     outcome = run_local([hung], lambda: None, attempts=1, stall_minutes=0.15)

@@ -14,13 +14,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from advice.runs.branching import may_branch, train_cell
 from advice.runs.grid import Cell
-from advice.runs.records import FolderLockedError
+from advice.runs.loop import signals_to
+from advice.runs.records import FolderLockedError, RunFolder
 from advice.threads import ONE_THREAD, one_thread
 from advice.types import AdviceError
 
@@ -58,11 +59,7 @@ def run_local(
     tries: Counter[Path] = Counter()
     signals: list[int] = []
     asked = 0  # the first signal asks the workers to stop, the next one ends them
-    previous = {
-        number: signal.signal(number, lambda received, frame: signals.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
+    with signals_to(lambda number, frame: signals.append(number)), ExitStack() as at_the_end:
         while running or (waiting and not signals):
             if len(signals) > asked:
                 asked = len(signals)
@@ -71,18 +68,12 @@ def run_local(
                 for worker in running:
                     worker.process.send_signal(signal.SIGTERM if asked == 1 else signal.SIGKILL)
             if not signals:
-                lost = {cell.folder.path for cell in failed}
-                for cell in [cell for cell in waiting if cell.after in lost]:
-                    waiting.remove(cell)
-                    cell.folder.path.mkdir(parents=True, exist_ok=True)
-                    reason = "the run whose shield this one starts with has failed\n"
-                    cell.folder.error_file.write_text(reason)
-                    failed.append(cell)
                 pending = {x.folder.path for x in (*waiting, *(w.cell for w in running))}
                 for cell in list(waiting):
                     if free and _may_start(cell, pending):
                         waiting.remove(cell)
                         running.append(_Worker(cell, free.pop(0)))
+                        at_the_end.callback(running[-1].process.kill)
             for worker in list(running):
                 worker.kill_if_stalled(60 * stall_minutes)
                 if worker.process.poll() is None:
@@ -104,19 +95,13 @@ def run_local(
             on_poll()
             time.sleep(POLL_SECONDS)
         return GridOutcome(failed, bool(signals))
-    finally:
-        for worker in running:
-            worker.process.kill()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _may_start(cell: Cell, pending: set[Path]) -> bool:
-    if cell.folder.is_locked():  # by another process
+    if cell.folder.is_locked() or cell.after in pending:  # locked by another process
         return False
-    if cell.trunk in pending and not may_branch(cell.trunk, cell.shared):
-        return False  # of a trunk that has failed nothing can be shared
-    return cell.after is None or (cell.after / "done").exists()
+    # of a trunk that has failed nothing can be shared
+    return cell.trunk not in pending or may_branch(cell.trunk, cell.shared)
 
 
 class _Worker:
@@ -167,6 +152,8 @@ def run_cell(cell: Cell, command: list[str]) -> int:
     sys.argv[1:] = command  # what the user typed, for the records
     try:
         cell.folder.error_file.unlink(missing_ok=True)
+        if cell.after and not RunFolder(cell.after).done_file.exists():
+            raise AdviceError("the run whose shield this one starts with has failed")
         return DONE if train_cell(cell).finished else STOPPED
     except FolderLockedError:
         return LOCKED
@@ -195,8 +182,9 @@ def run_ray(
     if started_here:
         ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": ONE_THREAD})
     stop: list[int] = []
-    previous = signal.signal(signal.SIGINT, lambda number, frame: stop.append(number))
-    try:
+    with signals_to(lambda number, frame: stop.append(number)), ExitStack() as at_the_end:
+        if started_here:
+            at_the_end.callback(ray.shutdown)
         task = ray.remote(num_cpus=1, max_retries=attempts - 1, retry_exceptions=True)(_run_on_node)
         refs: dict[Path, Any] = {}
         for cell in cells:
@@ -212,10 +200,6 @@ def run_ray(
                 ray.wait(waiting, num_returns=len(waiting), timeout=60)
                 return GridOutcome([], stopped=True)
         return GridOutcome([cell for cell in cells if not _succeeded(ray, cell, refs)], False)
-    finally:
-        signal.signal(signal.SIGINT, previous)
-        if started_here:
-            ray.shutdown()
 
 
 def _run_on_node(row: dict[str, Any], command: list[str], after: Any) -> None:

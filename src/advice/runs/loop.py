@@ -100,8 +100,8 @@ def train(
             if not run.finished:
                 listener.started(config, folder, run.counters)
                 listener.ready(agent, shield)
-                with run.recording(), stop_on_signal(listener.said) as stop:
-                    run.go_on(stop, checkpoint_seconds)
+                with run.recording(), signals_to(run.ask_to_stop):
+                    run.go_on(checkpoint_seconds)
             if run.finished:
                 if not folder.done_file.exists():
                     folder.mark_done()
@@ -114,24 +114,16 @@ def train(
 
 
 @contextmanager
-def stop_on_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM ask for a stop after the running episode; a second one stops at once."""
-    stop = threading.Event()
-
-    def ask(number: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        say("stopping when this episode ends, with a checkpoint; the same again stops at once")
-
+def signals_to(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call ``handler``; outside the main thread they cannot."""
     here = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
-    previous = {number: signal.signal(number, ask) for number in numbers}
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield stop
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, former in previous.items():
+            signal.signal(number, former)
 
 
 @dataclass
@@ -159,7 +151,7 @@ class ActiveRun:
         spaces = (env.observation_space, env.action_space)
         rules = SignalRules.of(env, self.config.env.terminal)
         self.session = ShieldSession(*spaces, options, say=self.listener.said, rules=rules)
-        self._step = 0
+        self._step, self._stop = 0, False
         self._next_sign = 0.0  # when to show again that steps are taken
 
     @contextmanager
@@ -177,11 +169,20 @@ class ActiveRun:
     def finished(self) -> bool:
         return is_finished(self.config, self.counters.episode, self.counters.violations)
 
-    def go_on(self, stop: threading.Event, checkpoint_seconds: float) -> None:
+    def ask_to_stop(self, number: int, frame: Any) -> None:
+        """A signal: the first asks for a stop after the running episode, the second stops now."""
+        if self._stop:
+            raise KeyboardInterrupt
+        self._stop = True
+        self.listener.said(
+            "stopping when this episode ends, with a checkpoint; the same again stops at once"
+        )
+
+    def go_on(self, checkpoint_seconds: float) -> None:
         """Episode after episode to the end, or until asked to stop; a broken one is not saved."""
         self.fit_if_due(save_first=False)  # a resumed run may have been killed while it fitted
         last_save = time.monotonic()
-        while not self.finished and not stop.is_set():
+        while not self.finished and not self._stop:
             self.episode()
             if self.fit_if_due() or time.monotonic() - last_save >= checkpoint_seconds:
                 self.save()
