@@ -1,7 +1,7 @@
 """Training has not changed: each method still gives the recorded episodes, weights and decisions.
 
 After a change that is meant to alter training, raise the number of the part that changed in
-TRAINING_VERSIONS of runs/provenance.py, record anew with ``python tests/test_golden_runs.py`` and
+TRAINING_VERSIONS of runs/records.py, record anew with ``python tests/test_golden_runs.py`` and
 say in the commit why. A report compares runs of different commits if their numbers are the present
 ones of their methods.
 """

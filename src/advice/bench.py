@@ -75,8 +75,9 @@ def bench(
     if status is not None or dry_run:
         states = [status_of(cell) for cell in cells]
         console().print(grid_table(states, parallel, 20 if dry_run else len(states)))
-        left = sum(state.cell.config.episodes - state.episode for state in states)
-        shared = sum(state.cell.shared for state in states if not state.episode)
+        todo = [state for state in states if state.state != "done"]
+        left = sum(state.cell.config.episodes - state.episode for state in todo)
+        shared = sum(state.cell.shared for state in todo if not state.episode)
         say(f"{left} episodes to do, of which {shared} are shared with other runs")
         return 0
     with RunFolder(out).locked():
@@ -88,12 +89,14 @@ def bench(
                 with cell.folder.locked():
                     cell.folder.clear()
         write_grid(out, cells)
-        todo = [cell for cell in cells if not cell.folder.done_file.exists()]
+        missing = [cell for cell in cells if not cell.folder.done_file.exists()]
         with GridDisplay(cells, parallel) as display:
             if engine == "ray":
-                outcome = run_ray(todo, display.update, address, attempts)
+                outcome = run_ray(missing, display.update, address, attempts)
             else:
-                outcome = run_local(todo, display.update, processes, attempts, stall_minutes, say)
+                outcome = run_local(
+                    missing, display.update, processes, attempts, stall_minutes, say
+                )
     if outcome.stopped:
         without = "" if only_missing else ", but without --no-only-missing,"
         say(f"stopped; the same command again{without} continues")
