@@ -14,8 +14,7 @@ from made_up import write_grid, write_run
 from advice.config import TrainConfig
 from advice.reports.load import load
 from advice.reports.page import write_report
-from advice.runs.episodes import COLUMNS
-from advice.runs.records import RunFolder
+from advice.runs.records import COLUMNS, RunFolder
 
 
 def edit(folder: RunFolder, change: Callable[[list[list[str]]], None]) -> None:

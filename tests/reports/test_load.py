@@ -14,10 +14,8 @@ from advice.config import PRESETS, AgentConfig, ShieldConfig, TrainConfig
 from advice.reports.claims import compare
 from advice.reports.curves import METRICS, curve, k_history, thinned
 from advice.reports.load import Collection, Run, complete, load
-from advice.runs.grid import cells_of
-from advice.runs.provenance import TRAINING_VERSIONS
-from advice.runs.records import COLUMNS, RunFolder
-from advice.runs.studies import STUDIES, SUITES, with_settings
+from advice.runs.records import COLUMNS, TRAINING_VERSIONS, RunFolder
+from advice.runs.studies import STUDIES, SUITES, cells_of, with_settings
 from advice.types import AdviceError
 
 BASE = TrainConfig(

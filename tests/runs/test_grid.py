@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,21 +18,12 @@ from helpers import assert_same_run, small
 
 from advice.cli import main
 from advice.config import AgentConfig, ShieldConfig, TrainConfig
-from advice.runs import plan as plans
 from advice.runs.branching import share_beginnings
-from advice.runs.checkpoints import Counters
-from advice.runs.engines import run_local
-from advice.runs.grid import (
-    Cell,
-    cells_of,
-    read_grid,
-    status_of,
-    write_grid,
-)
+from advice.runs.engines import run_local, run_ray
+from advice.runs.grid import Cell, read_grid, status_of, write_grid
 from advice.runs.loop import train
-from advice.runs.ray_engine import FileSender, FileStore
-from advice.runs.records import COLUMNS, RunFolder
-from advice.runs.studies import SHIFTS, SUITES, find_suite, select, with_settings
+from advice.runs.records import RunFolder
+from advice.runs.studies import SHIFTS, SUITES, cells_of, find_suite, with_settings
 from advice.threads import one_thread
 from advice.types import AdviceError
 
@@ -93,38 +84,17 @@ def test_the_paper_comes_in_its_order() -> None:
     assert {(c.shield.arm, c.shield.construction_episodes) for c in core} == {("fixed", 1000)}
 
 
-def test_the_plan_says_what_shared_beginnings_save(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plans, "measure", lambda config: 150.0)  # an episode takes a second
-    cells = share_beginnings(cells_of(SUITES["paper"], range(5), tmp_path, TrainConfig()))
-    rows, words = plans.plan(cells, processes=2)
-    parts = {study: tuple(map(float, figures)) for study, *figures in rows}
-    runs, done, episodes, shared, alone, hours = parts["core"]
-    assert (runs, done, episodes) == (4 * 6 * 5, 0, 4 * 6 * 5 * 2000)
-    # per task and seed: ADVICE's first 1,000 episodes and all of the tabular shield's
-    assert shared == 4 * 5 * (1000 + 2000)
-    # the plain methods and the table are the first 1,000 episodes of core's
-    assert parts["transfer"][3] == 5 * 4 * 1000
-    assert [parts[f"activation-{e}"][3] for e in (250, 500, 750)] == [1250, 2500, 3750]
-    assert parts["windows-2-10"][3] == parts["fixed-k-3"][3] == parts["paper-settings"][3] == 5000
-    assert parts["early"][3] == 0
-    runs, done, episodes, shared, alone, hours = parts["all"]
-    assert (runs, done) == (58 * 5, 0)
-    assert alone == pytest.approx(episodes / 3600, abs=0.05)
-    assert alone - hours == pytest.approx(0.85 * shared / 3600, abs=0.1)
-    assert f"of {alone} core-hours" in words
-    # a trunk that has gone on without keeping its agent shares nothing
-    write_run(cells[0], episodes=1500)
-    again = {study: tuple(map(float, figures)) for study, *figures in plans.plan(cells, 2)[0]}
-    lost = parts["core"][3] - again["core"][3]
-    assert lost == 1000  # of ADVICE on this task and seed; the table's part is still to come
-
-
-def write_run(cell: Cell, episodes: int) -> None:
-    cell.folder.path.mkdir(parents=True)
-    rows = [f"{i},5,{5 * i},1.0,0.2,0,0,0,0,0,0.0,1.0" for i in range(1, episodes + 1)]
-    cell.folder.episodes_file.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+def test_what_the_paper_suite_shares() -> None:
+    cells = share_beginnings(suite_cells("paper"))
+    shared: Counter[str] = Counter()
+    for cell in cells:
+        shared[cell.config.study] += cell.shared
+    # per task and seed: ADVICE's first 1,000 episodes
+    assert shared["core"] == 4 * 5 * 1000
+    assert shared["transfer"] == 5 * 3 * 1000  # the plain methods are the beginning of core's
+    assert [shared[f"activation-{e}"] for e in (250, 500, 750)] == [1250, 2500, 3750]
+    assert shared["windows-2-10"] == shared["fixed-k-3"] == shared["paper-settings"] == 5000
+    assert shared["early"] == 0
 
 
 def test_no_cell_twice_and_shields_before_the_runs_that_need_them() -> None:
@@ -140,20 +110,20 @@ def test_no_cell_twice_and_shields_before_the_runs_that_need_them() -> None:
 
 
 def test_a_part_of_a_suite() -> None:
-    part = select(SUITES["paper"], ("randomised-goal",), ("advice", "csc"))
+    part = find_suite("paper", TrainConfig(), ("randomised-goal",), ("advice", "csc"))
     assert {(task, m) for study in part for task in study.tasks for m in study.methods} == {
         ("randomised-goal", "advice"),
         ("randomised-goal", "csc"),
     }
     assert not any(study.name in ("constrained", "transfer") for study in part)
-    assert select(SUITES["core"], (), ()) == SUITES["core"]
+    assert find_suite("core", TrainConfig()) == SUITES["core"]
     with pytest.raises(AdviceError, match="no tasks nowhere: expected some of semi-random-goal"):
-        select(SUITES["core"], ("nowhere",), ())
+        find_suite("core", TrainConfig(), ("nowhere",))
 
 
 def test_unknown_suite_and_setting_are_named() -> None:
     with pytest.raises(AdviceError, match="did you mean 'core'"):
-        find_suite("cor")
+        find_suite("cor", TrainConfig())
     with pytest.raises(KeyError, match=r"shield\.kk"):
         with_settings(TrainConfig(), {"shield.kk": 3})
 
@@ -318,34 +288,47 @@ def test_the_path_of_a_shield_is_compared_as_absolute(
         folder.refuse_other_settings(small(shield_from="other"))
 
 
-class FakeRay:
-    """Calls at once what Ray would call elsewhere."""
+class FakeRay(ModuleType):
+    """Calls at once what Ray would call on a node."""
 
-    def __init__(self, store: FileStore) -> None:
-        self.fetch = SimpleNamespace(remote=store.fetch)
-        self.store = SimpleNamespace(remote=store.store)
+    exceptions = SimpleNamespace(RayError=RuntimeError)
 
-    def get(self, result: Any) -> Any:
-        return result
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, **options: Any) -> Any:
+        def call(function: Any, *args: Any) -> Any:
+            try:
+                return function(*args)
+            except RuntimeError as error:
+                return error
+
+        def task(function: Any) -> Any:
+            named = SimpleNamespace(remote=lambda *args: call(function, *args))
+            return SimpleNamespace(options=lambda name: named)
+
+        return task
+
+    def wait(self, refs: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
+        return refs, []
+
+    def get(self, ref: Any) -> Any:
+        if isinstance(ref, RuntimeError):
+            raise ref
+        return ref
 
 
-def test_what_is_new_is_sent_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
-    stored, local = tmp_path / "stored", tmp_path / "local"
-    for folder in (stored, local):
-        folder.mkdir()
-        (folder / "episodes.csv").write_text("one\ntwo\nthree\n")
-    ray = FakeRay(FileStore())
-    sender = FileSender(ray, ray, str(stored), local)
-    (local / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")  # cut back, grown again
-    (local / "replay.bin").write_text("rows")
-    sender.saved(Counters())
-    assert (stored / "episodes.csv").read_text() == "one\nTWO again\nthree\nfour\n"
-    assert (stored / "replay.bin").read_text() == "rows"
-    with open(local / "episodes.csv", "a") as stream:
-        stream.write("five\n")
-    (local / "replay.bin").unlink()
-    (stored / "episodes.csv").write_text("ONE\nTWO again\nthree\nfour\n")
-    sender.saved(Counters())
-    assert (stored / "episodes.csv").read_text().startswith("ONE")  # only the new line came
-    assert (stored / "episodes.csv").read_text().endswith("four\nfive\n")
-    assert not (stored / "replay.bin").exists()
+def test_ray_runs_each_cell_and_names_the_one_that_fails(
+    undisturbed: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay("ray"))
+    monkeypatch.setattr(sys, "argv", ["advice", "bench"])
+    cells = grid(tmp_path)
+    config = dataclasses.replace(small("ddpg", episodes=5), seed=99)
+    broken = Cell(config, RunFolder.of(tmp_path, config))
+    broken.folder.path.mkdir(parents=True)
+    broken.folder.checkpoint.write_text("in the way")
+    outcome = run_ray([*cells, broken], lambda: None, "auto")
+    assert outcome.failed == [broken]
+    assert "Not a directory" in status_of(broken).reason
+    compare(cells, undisturbed)

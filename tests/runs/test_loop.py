@@ -14,7 +14,8 @@ from helpers import DiesAfter, Killed, assert_same_run, lines_without_seconds, s
 
 from advice.files import read_arrays
 from advice.runs.checkpoints import Counters
-from advice.runs.loop import Listener, RunError, episode_seed, train
+from advice.runs.loop import Listener, RunError, train
+from advice.runs.methods import episode_seed
 from advice.runs.records import FolderLockedError, RunFolder, read_actions
 from advice.shields.shield import Shield
 from advice.types import AdviceError, EpisodeRecord

@@ -17,14 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, flat
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_LOOKS, method_label, method_order
-from advice.runs.episodes import COLUMNS, is_finished
-from advice.runs.provenance import training_version
-from advice.runs.records import RunFolder, file_name
+from advice.runs.records import COLUMNS, RunFolder, file_name, is_finished, training_version
 from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, WITH_SHIELD, study_name
-from advice.settings import flat
 from advice.types import AdviceError, BrokenFileError
 
 

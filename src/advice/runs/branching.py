@@ -5,8 +5,6 @@ such part of the same task, seed, agent and environment is the trunk, which keep
 episodes where others branch off. A branch repeats the recorded actions in the simulator, so that
 its shield, replay buffer and records fill as if it had trained itself, then takes over the kept
 agent and goes on. The result is the same to the bit as a run from the start.
-
-The tabular shield is armed from the start: its run is the trunk's until it intervenes.
 """
 
 from __future__ import annotations
@@ -20,16 +18,14 @@ from typing import Any, cast
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.config import TrainConfig
+from advice.config import TrainConfig, to_dict
 from advice.files import read_arrays, write_atomically
 from advice.runs.checkpoints import read_part
 from advice.runs.grid import Cell
 from advice.runs.loop import ActiveRun, Result, train
 from advice.runs.methods import find_method
-from advice.runs.provenance import provenance
-from advice.runs.records import RunFolder
-from advice.settings import to_dict
-from advice.types import Array, EpisodeRecord, Transition
+from advice.runs.records import RunFolder, provenance
+from advice.types import Array, EpisodeRecord
 
 
 def unshielded(config: TrainConfig) -> int:
@@ -51,10 +47,9 @@ def share_beginnings(cells: Sequence[Cell]) -> list[Cell]:
     for group in groups.values():
         trunk = max(group, key=lambda cell: unshielded(cell.config))  # the first of the longest
         path, points = trunk.folder.path, set()
-        for cell in (cell for cell in group if cell is not trunk):
-            tabular = find_method(cell.config.method).shield == "tabular"  # which rarely acts
-            shareable = cell.config.episodes if tabular else unshielded(cell.config)
-            if point := min(shareable, unshielded(trunk.config)):
+        for cell in group:
+            point = unshielded(cell.config)
+            if point and cell is not trunk:
                 found[cell.folder.path] = cell._replace(trunk=path, shared=point)
                 points.add(point)
         found[path] = trunk._replace(keep=tuple(sorted(points)))
@@ -76,34 +71,26 @@ def may_branch(trunk: Path, episode: int) -> bool:
 
 
 class BeginningDiffersError(Exception):
-    """A run is the same as its trunk for so many episodes only: its shield acted, say."""
+    """The trunk's actions lead elsewhere on this machine."""
 
 
 class _Recorded:
     """An agent that proposes what another run did, and fills the replay buffer of its own."""
 
     def __init__(self, agent: Agent, trunk: RunFolder, records: list[EpisodeRecord], space: Any):
-        self._agent, self._records, self._space = agent, records, space
-        self._executed, self._proposed = trunk.read_steps(0, records[-1].total_steps, space)
-        self._episode = self._step = 0
-
-    @property
-    def multiplier(self) -> float:
-        return self._records[self._episode - 1].multiplier
+        self.observe = agent.observe
+        actions, _ = trunk.read_steps(0, records[-1].total_steps, space)
+        self._actions = iter(actions.reshape(-1, *space.shape))
+        self._records = iter(records)
 
     def start_episode(self) -> None:
-        self._episode += 1
+        self.multiplier = next(self._records).multiplier
 
     def act(self, obs: Array) -> Array:
-        if self._step == self._records[self._episode - 1].total_steps:  # it ended here
-            raise BeginningDiffersError(self._episode - 1)
-        return self._proposed[self._step].reshape(self._space.shape)
-
-    def observe(self, step: Transition) -> None:
-        if (np.ravel(step.action) != self._executed[self._step]).any():
-            raise BeginningDiffersError(self._episode - 1)
-        self._agent.observe(step)
-        self._step += 1
+        action = next(self._actions, None)
+        if action is None:
+            raise BeginningDiffersError
+        return np.asarray(action)
 
     def learn(self) -> None: ...
     def end_episode(self, cost: float) -> None: ...
@@ -131,7 +118,7 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
             run.episode()
         for mine, theirs in zip(run.folder.read_episodes(), records, strict=True):
             if mine._replace(seconds=theirs.seconds) != theirs:
-                raise BeginningDiffersError(theirs.episode - 1)
+                raise BeginningDiffersError
         run.agent = agent
         agent.restore(*state)
         if run.finished:
@@ -139,18 +126,17 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
         run.save()
     lines = trunk.episodes_file.read_bytes().splitlines(keepends=True)
     write_atomically(run.folder.episodes_file, lines[: episodes + 1])  # with the trunk's seconds
-    name = "/".join(trunk.path.parts[-4:])
-    run.folder.note_branch({"from": name, "after_episode": episodes, "commit": made.get("commit")})
+    source = {"from": "/".join(trunk.path.parts[-4:]), "after_episode": episodes}
+    run.folder.note(branched={**source, "commit": made.get("commit")})
 
 
-def train_branch(
-    config: TrainConfig, folder: RunFolder, trunk: RunFolder, episodes: int, **options: Any
-) -> Result:
-    """:func:`advice.runs.loop.train`, beginning with what the run shares with ``trunk``."""
-    while True:
-        begin = partial(repeat, trunk=trunk, episodes=episodes) if episodes else None
-        try:
-            return train(config, folder, begin=begin, **options)
-        except BeginningDiffersError as error:
-            points = [int(path.stem.split("-")[1]) for path in trunk.checkpoint.glob("after-*")]
-            episodes = max((point for point in points if point <= error.args[0]), default=0)
+def train_cell(cell: Cell) -> Result:
+    """:func:`advice.runs.loop.train`, beginning with what the run shares with its trunk."""
+    run = partial(train, cell.config, cell.folder, keep=cell.keep)
+    trunk = RunFolder(cell.trunk or "")
+    if not (cell.trunk and trunk.config_file.exists()):
+        return run()
+    try:
+        return run(begin=partial(repeat, trunk=trunk, episodes=cell.shared))
+    except BeginningDiffersError:
+        return run(overwrite=True)

@@ -17,13 +17,13 @@ import numpy as np
 from advice.config import TrainConfig
 from advice.envs.signals import SignalRules, Step, rollout
 from advice.runs.evaluate import bordered, load_trained, write_video
-from advice.runs.loop import environment_of, episode_seed, rules_of
+from advice.runs.methods import environment_of, episode_seed
 from advice.runs.records import RunFolder, read_actions
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
-Choice = Literal["intervened", "worst", "first-violation", "any-violation"]
-"""Which episode: the last armed one with interventions, the one of highest cost, the first one with
-a violation after arming, or the first one with a violation at all."""
+Choice = Literal["intervened", "worst", "first-violation"]
+"""Which episode: the last armed one with interventions, the one of highest cost, or the first one
+with a violation after arming (in a run whose shield was never armed, the first one at all)."""
 
 
 class Replay(NamedTuple):
@@ -67,15 +67,11 @@ def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
     if isinstance(choice, int):
         return choice
     armed = [record for record in records if record.k > 0]
-    if choice in ("first-violation", "any-violation"):
-        looked = records if choice == "any-violation" else armed
-        for record in looked:
+    if choice == "first-violation":
+        for record in armed or records:
             if record.violation:
                 return record.episode
-        when = ""
-        if looked is armed:
-            after = f"after the shield was armed in episode {armed[0].episode}" if armed else ""
-            when = f" {after or '(its shield was never armed)'}; --any takes any episode"
+        when = f" after the shield was armed in episode {armed[0].episode}" if armed else ""
         raise AdviceError(f"{folder.path}: no episode with a violation{when}")
     busy = [record.episode for record in armed if record.interventions]
     if choice == "intervened" and busy:  # the last one: the shield was then as the run left it
@@ -152,7 +148,7 @@ def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> lis
     config, found = folder.read_config(), []
     unsafe = replay.violations | (replay.costs > 0)
     with closing(environment_of(folder)) as env, closing(environment_of(folder)) as other:
-        inner, rules = env.unwrapped, rules_of(config, env)
+        inner, rules = env.unwrapped, SignalRules.of(env, config.env.terminal)
         if not hasattr(inner, "get_state") or not hasattr(inner, "set_state"):
             raise AdviceError(
                 f"{config.task}: counterfactuals need an environment with get_state and set_state"
@@ -184,7 +180,7 @@ def _repeat(
 ) -> tuple[Array, Iterator[Step]]:
     """What the reset of an episode returns, then one step per recorded action."""
     obs, _ = env.reset(seed=episode_seed(config.seed, episode))
-    return obs, _follow(env, obs, executed, rules_of(config, env))
+    return obs, _follow(env, obs, executed, SignalRules.of(env, config.env.terminal))
 
 
 def _follow(env: Any, obs: Array, actions: Array, rules: SignalRules) -> Iterator[Step]:
