@@ -11,9 +11,9 @@ import pytest
 from made_up import PROVENANCE, write_grid, write_run
 
 from advice.config import PRESETS, AgentConfig, ShieldConfig, TrainConfig
-from advice.reports.claims import compare
-from advice.reports.curves import METRICS, curve, k_history, thinned
 from advice.reports.load import Collection, Run, complete, load
+from advice.reports.plots import METRICS, curve, k_history, thinned
+from advice.reports.summaries import compare
 from advice.runs.grid import cells_of
 from advice.runs.provenance import TRAINING_VERSIONS
 from advice.runs.records import COLUMNS, RunFolder

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from advice.reports.statistics import (
-    BOOTSTRAP_SEEDS,
     Estimate,
     estimate,
     improvement_probability,
-    interquartile_mean,
     mean_and_error,
     mean_interval,
     moving_average,
@@ -36,29 +34,6 @@ def test_standard_error_by_hand() -> None:
     assert mean[0] == 5
     assert error[0] == pytest.approx(np.sqrt(13 / 3))
     assert np.isnan(mean_and_error(np.array([3.0]))[1])  # one seed has no spread
-
-
-def quartiles(*values: float) -> float:
-    return interquartile_mean([np.array(values)]).value
-
-
-def test_interquartile_mean_by_hand() -> None:
-    # Of eight, two are cut at each end: (3 + 4 + 5 + 6) / 4.
-    assert quartiles(100.0, 1, 2, 3, 4, 5, 6, -50) == 3.5
-    # Of five, one at each end: (2 + 3 + 10) / 3; of three, none.
-    assert quartiles(99.0, 1, 2, 3, 10) == 5
-    assert quartiles(1.0, 2, 6) == 3
-    # All runs of all strata together, not a mean of means.
-    assert interquartile_mean([np.array([0.0, 1.0]), np.array([2.0, 9.0])]).value == 1.5
-
-
-def test_nothing_is_bootstrapped_from_few_seeds() -> None:
-    few, enough = np.arange(BOOTSTRAP_SEEDS - 1.0), np.arange(BOOTSTRAP_SEEDS + 0.0)
-    assert np.isnan(interquartile_mean([enough, few]).low)
-    value, low, high = interquartile_mean([enough, enough])
-    assert low < value < high
-    # However runs are drawn within each stratum, equal runs stay equal.
-    assert interquartile_mean([np.full(8, 1.0), np.full(8, 1.0)]) == (1, 1, 1)
 
 
 def test_improvement_probability_by_hand() -> None:
@@ -151,9 +126,8 @@ def coverage_benchmark() -> Any:
 def test_intervals_cover_as_promised(seeds: int) -> None:
     """A small version of the benchmark: 95 % intervals hold the truth, with three seeds too."""
     benchmark = coverage_benchmark()
-    checks = {name: x for name, x in benchmark.INTERVALS.items() if "bootstrap" not in name}
-    assert len(checks) == 7
-    for name, check in checks.items():
+    assert len(benchmark.INTERVALS) == 7
+    for name, check in benchmark.INTERVALS.items():
         found = benchmark.coverage(check, benchmark.WORLDS[3], seeds, repeats=200)
         assert found >= benchmark.GOAL - 0.05, name  # 200 repeats vary by 0.018
 

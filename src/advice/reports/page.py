@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,13 +11,12 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from advice.reports import curves, plots, summaries
-from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, Claim, compare, paper_table
-from advice.reports.load import Collection, Run, TaskRuns, load, totals, usable
-from advice.reports.maps import plot_latent
-from advice.reports.shields import shield_of, shield_section
+from advice.reports import plots, summaries
+from advice.reports.load import Collection, TaskRuns, load, totals, usable
+from advice.reports.shields import plot_latent, shield_of, shield_section
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
-from advice.reports.tables import Exhibit, Section, write_table
+from advice.reports.summaries import GOOD_SEEDS, MIN_SEEDS, Claim, compare
+from advice.reports.tables import Exhibit, Section, write_csv
 from advice.runs.records import file_name
 from advice.runs.studies import WITH_SHIELD, section
 
@@ -42,10 +42,9 @@ def write_report(
     tasks, out = collection.tasks, Path(out)
     groups = [group for task in tasks for group in task.groups]
     looks = method_looks({group.method for group in groups})
-    tables = (paper_table(tasks), summaries.aggregate_table(tasks))
-    overall = Section("overall", "", [table for table in tables if table])
-    times = Section("compute", "Compute time", [_time_figure(task, looks) for task in tasks])
-    times.exhibits.append(summaries.time_table(tasks))
+    together = summaries.aggregate_table(tasks)
+    overall = Section("overall", "", [together] if together else [])
+    times = Section("compute", "Compute time", [summaries.time_table(tasks)])
     pictures = _write(overall, out) | _write(times, out)
     claims, chapters = [], []
     for task in tasks:
@@ -90,7 +89,7 @@ def _write(part: Section, out: Path) -> dict[str, Markup]:
     pictures = {}
     for exhibit in part.exhibits:
         if exhibit.figure is None:
-            write_table(exhibit, out / "tables")
+            write_csv(out / "tables" / f"{exhibit.name}.csv", exhibit.rows)
         else:
             pictures[exhibit.name] = plots.save(exhibit, out / "figures")
             exhibit.figure.clear()  # frees its memory
@@ -118,14 +117,12 @@ def _sections(task: TaskRuns, looks: dict[str, Look]) -> list[Section]:
     found = [*_curve_figures(task, looks, graded), summaries.summary_table(task, graded)]
     if comparison := summaries.comparison_table(task):
         found.append(comparison)
-    sections = [Section(f"{slug}-curves", "Learning and safety", found, _late_shields(task))]
+    sections = [Section(f"{slug}-curves", "Learning and safety", found)]
     if table := summaries.k_table(task):
         sections.append(Section(f"{slug}-k", "K over time", [*_k_figures(task), table]))
     sections.append(shield_section(task, looks))
     for key in task.variants:
         found = [*_study_figures(task, key, looks), summaries.study_table(task, key)]
-        if key == "shift" and (drift := summaries.drift_table(task)):
-            found.append(drift)
         sections.append(Section(f"{slug}-{key}", f"Study: {section(key).title}", found))
     return sections
 
@@ -139,49 +136,37 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], graded: bool) -> list
     groups = [(m, method_label(m), runs) for m, runs in task.methods.items()]
     shielded = [group for group in groups if group[0].split("+")[-1] in WITH_SHIELD]
     drawings, shield = [], shield_of(task)
-
-    def latent(axes: Any) -> None:
-        assert shield
-        plot_latent(axes, shield)
-        axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1)
-
     for phase, skip in (("after", task.activation), ("full", 0)):
         for row, metrics in rows.items():
-            panels = curves.panels(groups, metrics, skip)
+            panels = plots.panels(groups, metrics, skip)
             if row == "rates":
-                panels |= curves.panels(shielded, ["interventions"], skip)
+                panels |= plots.panels(shielded, ["interventions"], skip)
             if not panels:
                 continue
             shown = next(iter(panels.values()))
             length = int(shown[-1].episodes[-1])
-            last = latent if shield and row == "overview" else None
             caption = f"Counted from zero after episode {skip}. " if skip else ""
-            caption += f"{_seeds(shown)} Averages are over {curves.smoothing(length)} episodes."
-            caption += " Right: what one shield remembers." if last else ""
+            caption += f"{_seeds(shown)} Averages are over {plots.smoothing(length)} episodes."
+            latent = None
+            if shield and row == "overview":
+                latent = partial(plot_latent, shield=shield)
+                caption += (
+                    " Right: the features that one shield remembers. Blue ground: at least "
+                    f"{shield.k} of the {shield.config.k_max} nearest are safe, so an action there "
+                    "is endorsed; red ground: refused."
+                )
             armed = task.activation if not skip and length > task.activation else None
             x_label = "episodes since activation" if skip else "episode"
-            drawn = plots.draw_row(panels, looks, x_label, armed, last)
+            drawn = plots.draw_row(panels, looks, x_label, armed, latent)
             title = "Learning and safety" if row == "overview" else "Rates and interventions"
-            found = Exhibit(task.task, f"{row}-{phase}", title, caption, *drawn, phase)
-            drawings.append(found)
+            drawings.append(Exhibit(task.task, f"{row}-{phase}", title, caption, *drawn, phase))
     return drawings
 
 
-def _seeds(lines: Sequence[curves.Curve]) -> str:
+def _seeds(lines: Sequence[plots.Curve]) -> str:
     counts = [line.seeds for line in lines]
     shown = " to ".join(map(str, sorted({min(counts), max(counts)})))
     return f"Mean and standard error over seeds ({shown}{', few' * (min(counts) < GOOD_SEEDS)})."
-
-
-def _late_shields(task: TaskRuns) -> list[str]:
-    """Shields that were armed later than planned, because one class of features was missing."""
-    runs = [run for runs in task.methods.values() for run in runs if run.column("k").any()]
-    return [
-        f"{run.name}: the shield was armed in episode {run.armed_after + 1}, "
-        f"not {run.activation + 1}."
-        for run in runs
-        if run.config.method.split("+")[-1] == "advice" and run.armed_after > run.activation
-    ]
 
 
 def _k_figures(task: TaskRuns) -> list[Exhibit]:
@@ -192,46 +177,44 @@ def _k_figures(task: TaskRuns) -> list[Exhibit]:
     if not armed:
         return []
     run = (varied or armed)[0]
-    history, shield = curves.k_history(run), run.config.shield
+    history, shield = plots.k_history(run), run.config.shield
+    close = plots.busiest(history)
     which = (
         f"{run.name}, h_r = {shield.recent_window}, h_d = {shield.distant_window}, "
         f"rule {shield.k_rule}."
     )
-    close, title = curves.busiest(history), "K over time"
-    drawn = plots.draw_k_history(history, title)
-    drawings = [Exhibit(task.task, "k-history", title, which, *drawn)]
+    parts = {"k-history": ("K over time", history)}
     if close is not history:
-        title = "K up close"
-        which += f" The {len(close.episode)} episodes in which K changes most."
-        drawn = plots.draw_k_history(close, title)
-        drawings.append(Exhibit(task.task, "k-close", title, which, *drawn))
-    return drawings
+        parts["k-close"] = ("K up close: where it changes most", close)
+    return [
+        Exhibit(task.task, kind, title, which, figure=plots.draw_k_history(part, title))
+        for kind, (title, part) in parts.items()
+    ]
 
 
 def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Exhibit]:
-    """The curves of a section's variants, each counted from the run's own activation."""
+    """The curves of a section's variants, each counted from the run's own activation.
+
+    They are drawn beside the comparison's runs if all are of one method.
+    """
     study, variants = section(key), task.variants[key]
-    methods = method_order(variant.method for variant in variants)
-    groups: list[tuple[str, str, list[Run]]]  # key of the look, label, runs
-    if study.from_start:  # beside all methods
-        looks = looks | variant_looks(v.label for v in variants)
-        groups = [(m, method_label(m), runs) for m, runs in task.methods.items()]
-        groups += [(v.label, v.name, v.runs) for v in variants]
-    elif study.reference:
-        one = len(methods) == 1
-        groups = [("", v.label if one else v.name, v.runs) for v in variants]
-        if one and methods[0] in task.methods:
-            label = f"{task.reference or study.reference} (as above)"
-            groups.append(("", label, task.methods[methods[0]]))
+    methods = {variant.method for variant in variants}
+    one = len(methods) == 1
+    beside = {m: runs for m, runs in task.methods.items() if one and m in methods}
+    if study.from_start:
+        beside = task.methods
+    groups = [
+        (m, f"{task.reference or study.reference or method_label(m)} (as above)", runs)
+        for m, runs in beside.items()
+    ]
+    if beside or len(variants) > len(methods):
+        looks = looks | variant_looks(variant.name for variant in variants)
+        groups += [(v.name, v.label if one else v.name, v.runs) for v in variants]
     else:  # methods are compared under the changed setting
-        ordered = sorted(variants, key=lambda v: (methods.index(v.method), v.label))
-        groups = [(v.method, v.name, v.runs) for v in ordered]
-    if study.reference or (len(variants) > len(methods) and not study.from_start):
-        groups = [(label, label, runs) for _, label, runs in groups]
-        looks = variant_looks(label for label, _, _ in groups)
+        groups = [(v.method, v.name, v.runs) for v in variants]
     rates, counts = ("violation-rate", "success-rate"), ("return", "violations", "successes")
     skip = 0 if study.from_start else None
-    panels = curves.panels(groups, rates if study.rates else counts, skip)
+    panels = plots.panels(groups, rates if study.rates else counts, skip)
     if not panels:
         return []
     start = "every episode" if study.from_start else "each run's own activation"
@@ -239,12 +222,3 @@ def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Exh
     x_label = "episode" if study.from_start else "episodes since activation"
     drawn = plots.draw_row(panels, looks, x_label)
     return [Exhibit(task.task, key, study.title, caption, *drawn)]
-
-
-def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Exhibit:
-    minutes = {
-        method: [run.total("seconds") / 60 for run in usable(runs)]
-        for method, runs in task.methods.items()
-    }
-    drawn = plots.draw_times(minutes, looks, task.task)
-    return Exhibit(task.task, "time", task.task, "Compute time per run.", *drawn)

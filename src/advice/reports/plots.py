@@ -1,15 +1,18 @@
-"""Figures from records: drawn once, saved as SVG for the page, PNG and PDF for elsewhere."""
+"""Curves over episodes and K of one run: computed from records and drawn.
+
+A figure is drawn once and saved as SVG for the page, as PNG and PDF for elsewhere.
+"""
 
 from __future__ import annotations
 
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -17,13 +20,17 @@ from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from advice.reports.curves import METRICS, Curve, KHistory
-from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
+from advice.reports.load import Run, usable
+from advice.reports.statistics import Floats, mean_and_error, moving_average
+from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look
 from advice.reports.tables import Exhibit, Row, write_csv
+from advice.shields.cautiousness import thresholds
 
 STYLE = Path(__file__).parent / "templates" / "figures.mplstyle"
-Drawn: TypeAlias = tuple[list[Row], Figure]
-"""A figure and the data it shows."""
+POINTS = 200
+"""A curve is thinned to about this many points, in the figure and in its CSV alike."""
+WINDOW = 100
+"""Averages are over this many episodes, or a tenth of a shorter training."""
 
 
 @contextmanager
@@ -37,9 +44,10 @@ def canvas(
 
 
 def save(drawing: Exhibit, folder: Path) -> Markup:
-    """Write PNG, PDF and CSV; return the SVG for the page."""
+    """Write PNG, PDF and the rows as CSV; return the SVG for the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / f"{drawing.name}.csv", drawing.rows)
+    if drawing.rows:
+        write_csv(folder / f"{drawing.name}.csv", drawing.rows)
     figure, path, stream = drawing.figure, str(folder / drawing.name), io.StringIO()
     with style.context([STYLE, {"svg.hashsalt": drawing.name}]):
         # Find the layout once; every format would do it anew, and draw twice for it.
@@ -87,13 +95,96 @@ def legend(figure: Figure, axes: Sequence[Any], columns: int, **options: Any) ->
     figure.legend(handles.values(), handles, ncols=min(len(handles), columns), **options)
 
 
+# ---- curves
+
+
+class Metric(NamedTuple):
+    """One thing to plot over episodes."""
+
+    title: str
+    column: str
+    cumulative: bool = False
+    limits: tuple[float, float] = (0.0, np.inf)
+    """Between these its band is drawn."""
+
+
+METRICS = {
+    "return": Metric("Average episodic return", "return", limits=(-np.inf, np.inf)),
+    "violations": Metric("Cumulative violations", "violation", cumulative=True),
+    "successes": Metric("Cumulative successes", "success", cumulative=True),
+    "violation-rate": Metric("Violation rate", "violation", limits=(0.0, 1.0)),
+    "success-rate": Metric("Success rate", "success", limits=(0.0, 1.0)),
+    "cost": Metric("Average cost", "cost"),
+    "interventions": Metric("Interventions per episode", "interventions"),
+}
+
+
+class Curve(NamedTuple):
+    """Mean and standard error over seeds, as drawn and as written."""
+
+    name: str
+    label: str
+    episodes: Floats
+    mean: Floats
+    error: Floats
+    seeds: int
+
+
+def curve(
+    name: str, label: str, runs: Sequence[Run], metric: Metric, skip: int | None = 0
+) -> Curve | None:
+    """The metric over the runs' common length after ``skip`` episodes; None if none is left.
+
+    ``skip=None`` means each run's own activation.
+    """
+    runs = usable(runs)
+    columns = [
+        run.column(metric.column)[run.activation if skip is None else skip :] for run in runs
+    ]
+    length = min((len(column) for column in columns), default=0)
+    if length == 0:
+        return None
+    values = np.array([column[:length] for column in columns])
+    at = thinned(length)
+    if metric.cumulative:
+        series = np.cumsum(values, axis=1)
+    else:
+        window = smoothing(length)
+        series = moving_average(values, window)
+        at = at[at >= window // 4]  # an average of the first few episodes is noise
+    return Curve(name, label, at + 1.0, *mean_and_error(series[:, at]), len(runs))
+
+
+def panels(
+    groups: Iterable[tuple[str, str, Sequence[Run]]], metrics: Iterable[str], skip: int | None
+) -> dict[str, list[Curve]]:
+    """The curves of (name, label, runs) by metric, without metrics that have none."""
+    groups = list(groups)
+    found = {
+        metric: [item for group in groups if (item := curve(*group, METRICS[metric], skip))]
+        for metric in metrics
+    }
+    return {metric: lines for metric, lines in found.items() if lines}
+
+
+def smoothing(length: int) -> int:
+    """Episodes per average in a training of this length."""
+    return max(1, min(WINDOW, length // 10))
+
+
+def thinned(length: int) -> np.ndarray:
+    """About POINTS indices below ``length``: evenly spaced, the last one always among them."""
+    step = max(1, length // POINTS)
+    return np.unique(np.append(np.arange(step - 1, length, step), length - 1))
+
+
 def draw_row(
     panels: Mapping[str, Sequence[Curve]],
     looks: Mapping[str, Look],
     x_label: str,
     activation: int | None = None,
     last: Callable[[Any], None] | None = None,
-) -> Drawn:
+) -> tuple[list[Row], Figure]:
     """A panel per metric with one legend: mean lines with a band of one standard error.
 
     ``last`` draws one more panel at the end.
@@ -140,7 +231,46 @@ def _plot_curves(
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
-def draw_k_history(history: KHistory, title: str) -> Drawn:
+# ---- K
+
+
+class KHistory(NamedTuple):
+    """K of one run and what moves it, from the episode in which the shield was armed."""
+
+    episode: Floats
+    violation: Floats
+    mu_r: Floats
+    lower: Floats
+    """mu_d - sigma_d"""
+    upper: Floats
+    """mu_d + sigma_d"""
+    k_after: Floats
+    """K after the episode."""
+
+
+def k_history(run: Run) -> KHistory:
+    """mu_r and the thresholds, from the violations and the windows of a run that was armed."""
+    k, violations, shield = run.column("k"), run.column("violation"), run.config.shield
+    part = slice(run.armed_after, None)
+    windows, past = (shield.recent_window, shield.distant_window), violations.tolist()
+    ends = range(part.start + 1, len(past) + 1)
+    moved = [thresholds(past[max(0, i - max(windows)) : i], *windows) for i in ends]
+    recent, lower, upper = np.array(moved).T
+    k_after = np.append(k[1:], k[-1])
+    episodes = run.column("episode")[part]
+    return KHistory(episodes, violations[part], recent, lower, upper, k_after[part])
+
+
+def busiest(history: KHistory, length: int = 80) -> KHistory:
+    """The ``length`` episodes in which K changes most often."""
+    changes = np.abs(np.diff(history.k_after, prepend=history.k_after[:1])) > 0
+    if len(changes) <= length:
+        return history
+    start = int(np.argmax(np.convolve(changes, np.ones(length), mode="valid")))
+    return KHistory(*(column[start : start + length] for column in history))
+
+
+def draw_k_history(history: KHistory, title: str) -> Figure:
     """mu_r between its two thresholds above, K below."""
     x, violations, recent, lower, upper, k = history
     with canvas(2, 1, (7.4, 4.2), sharex=True, height_ratios=(2, 1)) as (figure, (top, bottom)):
@@ -161,27 +291,4 @@ def draw_k_history(history: KHistory, title: str) -> Drawn:
         bottom.set_yticks(range(int(k.min()), int(k.max()) + 1))
         bottom.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         legend(figure, [top], 4)
-    whole = ("episode", "violation", "k_after")
-    rows: list[Row] = [KHistory(*row)._asdict() for row in zip(*history, strict=True)]
-    return [row | {name: int(row[name]) for name in whole} for row in rows], figure
-
-
-def draw_times(
-    minutes: Mapping[str, Sequence[float]], looks: Mapping[str, Look], title: str
-) -> Drawn:
-    """Compute time per run: one bar per method, a dot per run."""
-    with canvas(size=(7.4, 0.42 * len(minutes) + 1.1)) as (figure, axes):
-        for row, (method, values) in enumerate(minutes.items()):
-            axes.barh(row, np.mean(values), color=looks[method].colour, alpha=0.45, height=0.62)
-            axes.plot(values, [row] * len(values), "o", color=looks[method].colour, markersize=4)
-        axes.set_yticks(range(len(minutes)), [method_label(method) for method in minutes])
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
-        axes.set(title=title, xlabel="minutes per run")
-        axes.set_xlim(left=0)
-    rows = [
-        {"method": method_label(method), "run": i, "minutes": value}
-        for method, values in minutes.items()
-        for i, value in enumerate(values)
-    ]
-    return rows, figure
+    return figure

@@ -12,8 +12,8 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from advice.reports.maps import KIND_COLOURS, outcome
 from advice.reports.page import render
+from advice.reports.shields import KIND_COLOURS, outcome
 from advice.reports.style import method_label
 from advice.runs import resimulate as again
 from advice.runs.records import RunFolder

@@ -1,4 +1,4 @@
-"""The shield's part of the page: audit, theorem diagnostics, latent space, interventions.
+"""The shield's part of the page: latent space, interventions, audit, trajectories.
 
 This is the only part of a report that simulates recorded episodes again. It imports the simulator
 and the agents when there are recorded actions; all else comes from the records alone.
@@ -6,20 +6,25 @@ and the agents when there are recorded actions; all else comes from the records 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, Rectangle
+from scipy.spatial import cKDTree
 
 from advice.reports.load import Run, TaskRuns, usable
-from advice.reports.maps import draw_interventions, draw_latent, draw_trajectories
-from advice.reports.style import Look
+from advice.reports.plots import canvas
+from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Exhibit, Section
 from advice.runs.records import file_name
-from advice.shields.audit import Audit
+from advice.shields.cautiousness import required_votes
 from advice.shields.shield import Shield
-from advice.types import AdviceError
+from advice.types import AdviceError, Array
 
 if TYPE_CHECKING:
     from advice.runs.resimulate import Replay
@@ -28,9 +33,14 @@ STARTS = 3
 """Starts shown in the trajectories' figure."""
 MAPPED_EPISODES = 15
 """Episodes whose interventions are mapped: the last ones of the run."""
+KIND_COLOURS = dict.fromkeys(("cubes", "pillars"), "#8f7ee7")
+KIND_COLOURS |= {"buttons": "#d99a00", "hazards": "#1f83c4", "goal": "#4fae4f", "circle": "#4fae4f"}
+_CELLS = 160  # the decision regions' resolution
+_DOTS = 1500  # features shown of each class
+_MARKS = {"start": "o", "success": "*", "violation": "X", "time is up": "s", "intervention": "_"}
 
 
-def shield_section(task: TaskRuns, looks: dict[str, Look]) -> Section:
+def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> Section:
     """Everything that needs more than episodes.csv: shield files, actions and the simulator."""
     part = Section(f"{file_name(task.task)}-shield", "The shield and its interventions")
     run = _example(task)
@@ -38,19 +48,12 @@ def shield_section(task: TaskRuns, looks: dict[str, Look]) -> Section:
         none = "No fitted shield among the runs, so there is no audit and no latent space."
         part.notes.append(none)
     else:
-        replays: list[Replay] = []
         with _noted(part, f"the interventions of {run.folder.path}"):
-            busy = np.flatnonzero(run.column("interventions")) + 1
-            replays = _simulated(run, busy[-MAPPED_EPISODES:].tolist())
-            if not (drawn := draw_interventions(replays)):
-                raise AdviceError("None can be placed on a map.")
-            title = "Where the shield intervened"
-            which = f"{run.name}: the last {len(replays)} episodes with interventions."
-            part.exhibits.append(Exhibit(task.task, "interventions", title, which, *drawn))
+            part.exhibits.append(_interventions(task, run))
         with _noted(part, f"the shield of {run.folder.path}"):
-            _inspect(part, task, run, replays)
+            part.printed = f"{run.name}\n\n{Shield.load(run.folder.shield_file).audit()}"
     with _noted(part, "trajectories"):
-        _trajectories(part, task, looks)
+        part.exhibits.append(_trajectories(task, looks))
     return part
 
 
@@ -79,89 +82,44 @@ def _example(task: TaskRuns) -> Run | None:
     return next(iter(busy or fitted), None)
 
 
-def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay]) -> None:
-    """Latent space, audit and diagnostics of one fitted shield."""
-    shield = Shield.load(run.folder.shield_file)
-    caption = (
-        f"Features the shield remembers ({run.name}). Blue ground: at least {shield.k} of the "
-        f"{shield.config.k_max} nearest are safe, so an action there is endorsed; red ground: "
-        "refused."
-    )
-    drawn = draw_latent(shield)
-    part.exhibits.append(Exhibit(task.task, "latent", "Latent space", caption, *drawn))
-    audit = shield.audit()
-    at_k = [
-        {
-            "K": row.k,
-            "unsafe let through": str(row.false_safe),
-            "safe refused": str(row.false_unsafe),
-            "balanced accuracy": row.balanced_accuracy,
-        }
-        for row in audit.at_k
-    ]
-    about = f"audit of the shield ({run.name})"
-    caption = (
-        f"On {audit.held_out_safe} safe and {audit.held_out_unsafe} unsafe features of "
-        f"{audit.held_out_episodes} episodes held out of the fit; K is {audit.k} now. {audit.line}."
-    )
-    part.exhibits.append(Exhibit(task.task, "audit", about, caption, at_k))
-    if audit.nearness:
-        near = [
-            {
-                "danger of the state": f"{x.low:.0%} to {x.high:.0%}",
-                "steps that survived": x.survived,
-                "refused of these": x.survived_refused,
-                "steps that led to a violation": x.led,
-                "refused of those": x.led_refused,
-            }
-            for x in audit.nearness
-        ]
-        about = f"refusals by nearness to danger ({run.name})"
-        part.exhibits.append(Exhibit(task.task, "nearness", about, "", near))
-    rows = [{"quantity": n, "value": v} for n, v in _diagnostics(audit, run, replays).items()]
-    why = f"The bounds are not given: {audit.no_bound}." if audit.no_bound else ""
-    about = "the theorems' quantities"
-    part.exhibits.append(Exhibit(task.task, "diagnostics", about, why, rows))
+def plot_latent(axes: Any, shield: Shield) -> None:
+    """Remembered features in the first two latent dimensions, over what K neighbours decide there.
+
+    With more than two dimensions the regions are left out.
+    """
+    arrays, _ = shield.snapshot()
+    points, safe = arrays["points.latent"], arrays["points.safe"]
+    plane = np.pad(points, ((0, 0), (0, 1)))[:, :2]  # 0 where there is one dimension only
+    low, high = np.quantile(plane, (0.002, 0.998), axis=0)
+    border = 0.08 * np.maximum(high - low, 1e-6)
+    low, high = low - border, high + border
+    if points.shape[1] <= 2:
+        axes.imshow(
+            decision_regions(plane, safe, low, high, shield.k, shield.config.k_max),
+            extent=(low[0], high[0], low[1], high[1]),
+            cmap=ListedColormap([UNSAFE, SAFE]),
+            **{"origin": "lower", "aspect": "auto", "interpolation": "nearest"},
+            **{"vmin": 0, "vmax": 1, "alpha": 0.22},
+        )
+    for kind, colour, label in ((safe, SAFE, "safe"), (~safe, UNSAFE, "unsafe")):
+        count = int(kind.sum())
+        some = plane[kind][:: -(-count // _DOTS) or 1]
+        dots = {"marker": "o" if label == "safe" else "^", "color": colour, "alpha": 0.65, "s": 10}
+        axes.scatter(*some.T, label=f"{label} ({count})", linewidths=0, rasterized=True, **dots)
+    axes.set(title="Latent space", xlabel="latent 1", ylabel="latent 2")
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    axes.grid(visible=False)
+    axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1)
 
 
-def _diagnostics(audit: Audit, run: Run, replays: Sequence[Replay]) -> dict[str, float]:
-    """The quantities of the paper's theorems by name."""
-    found = {"spread within classes, σ": audit.sigma}
-    for margin in audit.margins:
-        which = "minimum" if margin.quantile == 0 else f"{margin.quantile:.0%} quantile"
-        found[f"margin γ, {which}"] = margin.gamma
-        found[f"γ/σ, {which}"] = margin.gamma_over_sigma
-        if not audit.no_bound:
-            found[f"bound exp(−γ²/2σ²), {which} (Theorem 1)"] = margin.bound
-    if not audit.no_bound:
-        found["bound exp(−H/2σ²) (Theorem 2)"] = audit.entropy_bound
-    k = run.column("k")[run.column("k") > 0].astype(np.int64)
-    delta_q = "ΔQ: proposed minus executed, mean over interventions (Theorem 3)"
-    distance = "mean |K_e − K*| over armed episodes, K* the commonest (Theorem 4)"
-    return found | {
-        "entropy of the features, binned, nats": audit.entropy_binned,
-        "entropy, Kozachenko-Leonenko, nats": audit.entropy_continuous,
-        delta_q: _delta_q(run, replays),
-        distance: float(np.abs(k - np.bincount(k).argmax()).mean()),
-    }
-
-
-def _delta_q(run: Run, replays: Sequence[Replay]) -> float:
-    """Mean Q(s, proposed) - Q(s, executed) over interventions, by the run's last critic."""
-    if not replays:
-        return np.nan
-    from advice.runs.resimulate import final_critic
-
-    rate = final_critic(run.folder)
-    if rate is None:
-        return np.nan
-    gaps = [
-        float(np.subtract(*rate(replay.observations[t], actions)))
-        for replay in replays
-        for t, actions in enumerate(np.stack((replay.proposed, replay.executed), axis=1))
-        if replay.intervened[t]
-    ]
-    return float(np.mean(gaps)) if gaps else np.nan
+def decision_regions(
+    plane: Array, safe: Array, low: Array, high: Array, k: int, k_max: int
+) -> Array:
+    """(cells, cells) bool over the box: would K of the K_max nearest features be safe there?"""
+    grid = np.stack(np.meshgrid(*np.linspace(low, high, _CELLS).T), axis=-1)
+    nearest = cKDTree(plane).query(grid.reshape(-1, 2), k=range(1, min(k_max, len(plane)) + 1))[1]
+    votes = safe[nearest].sum(axis=1).reshape(_CELLS, _CELLS)
+    return np.asarray(votes >= required_votes(k, k_max, len(plane)))
 
 
 def _simulated(run: Run, episodes: Iterable[int]) -> list[Replay]:
@@ -172,7 +130,57 @@ def _simulated(run: Run, episodes: Iterable[int]) -> list[Replay]:
     return [resimulate(run.folder, episode) for episode in episodes]
 
 
-def _trajectories(part: Section, task: TaskRuns, looks: dict[str, Look]) -> None:
+def _interventions(task: TaskRuns, run: Run) -> Exhibit:
+    """Where the nearest obstacle was, seen from the car, when the shield intervened."""
+    busy = np.flatnonzero(run.column("interventions")) + 1
+    replays = _simulated(run, busy[-MAPPED_EPISODES:].tolist())
+    places = np.concatenate([np.empty((0, 2)), *map(nearest_obstacles, replays)])
+    if not len(places):
+        raise AdviceError("None can be placed on a map.")
+    title = "Nearest obstacle when the shield intervened"
+    with canvas(size=(4.6, 4.4)) as (figure, axes):
+        axes.scatter(*places.T, s=8, color=UNSAFE, alpha=0.5, linewidths=0)
+        axes.plot([0], [0], marker=(3, 0, 0), color=INK, markersize=11)
+        axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", title=title)
+        axes.set(xlabel="to the right, m", ylabel="ahead, m")
+    caption = f"{run.name}: the last {len(replays)} episodes with interventions."
+    caption += _delta_q(run, replays)
+    return Exhibit(task.task, "interventions", title, caption, figure=figure)
+
+
+def nearest_obstacles(replay: Replay) -> Array:
+    """(interventions, 2): how far to the right of the car and ahead the nearest obstacle is."""
+    kinds = ("cubes", "pillars", "buttons", "hazards")
+    obstacles = np.concatenate([replay.layout.get(kind, np.empty((0, 2))) for kind in kinds])
+    if replay.poses is None or not len(obstacles):
+        return np.empty((0, 2))
+    x, y, heading = replay.poses[:-1][replay.intervened].T
+    nearest = cKDTree(obstacles).query(np.column_stack((x, y)))[1]
+    dx, dy = obstacles[nearest].T - (x, y)
+    sin, cos = np.sin(heading), np.cos(heading)
+    return np.column_stack((dx * sin - dy * cos, dx * cos + dy * sin))
+
+
+def _delta_q(run: Run, replays: Sequence[Replay]) -> str:
+    """A sentence about Q(s, proposed) - Q(s, executed) over interventions; empty without critic."""
+    from advice.runs.resimulate import final_critic
+
+    rate = final_critic(run.folder)
+    if rate is None:
+        return ""
+    gaps = [
+        float(np.subtract(*rate(replay.observations[t], actions)))
+        for replay in replays
+        for t, actions in enumerate(np.stack((replay.proposed, replay.executed), axis=1))
+        if replay.intervened[t]
+    ]
+    return (
+        f" By the run's last critic the proposed actions are worth {np.mean(gaps):.3g} more than "
+        "the executed ones on average (ΔQ of Theorem 3)."
+    )
+
+
+def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> Exhibit:
     """The last episodes that every method has begun from the same place."""
     runs = {
         method: {run.config.seed: run for run in found if run.folder.actions_file.exists()}
@@ -195,4 +203,61 @@ def _trajectories(part: Section, task: TaskRuns, looks: dict[str, Look]) -> None
         f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods have."
     )
     drawn = draw_trajectories(replays, looks)
-    part.exhibits.append(Exhibit(task.task, "trajectories", title, which, *drawn))
+    return Exhibit(task.task, "trajectories", title, which, figure=drawn)
+
+
+def draw_trajectories(replays: Mapping[str, Sequence[Replay]], looks: Mapping[str, Look]) -> Figure:
+    """A column per method, a row per start, which all methods share."""
+    starts = len(next(iter(replays.values())))
+    size = (max(6.2, 1.9 * len(replays)), 2.1 * starts + 0.6)
+    shared = {"sharex": True, "sharey": True, "squeeze": False}
+    with canvas(starts, len(replays), size, **shared) as (figure, panels):
+        for column, (method, found) in enumerate(replays.items()):
+            panels[0, column].set_title(method_label(method), fontsize=9)
+            for axes, replay in zip(panels[:, column], found, strict=True):
+                _draw_arena(axes, replay)
+                _plot_path(axes, replay, looks[method].colour)
+        handles = [
+            Line2D([], [], color=INK, marker=mark, linestyle="", markersize=5, label=label)
+            for label, mark in _MARKS.items()
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=5, handletextpad=0.2)
+    return figure
+
+
+def _plot_path(axes: Any, replay: Replay, colour: str) -> None:
+    """The car's way through the arena, dark during interventions."""
+    assert replay.poses is not None
+    path, steps = replay.poses[:, :2], np.flatnonzero(replay.intervened)
+    axes.plot(*path.T, color=colour, linewidth=2.4)
+    pieces = np.stack((path[steps], path[steps + 1], np.full((len(steps), 2), np.nan)), axis=1)
+    axes.plot(*pieces.reshape(-1, 2).T, color=INK, linewidth=0.9)
+    end = outcome(replay)
+    axes.plot(*path[0], "o", color=INK, markersize=3.5)
+    axes.plot(*path[-1], _MARKS.get(end, "s"), color=INK, markersize=5.5)
+    axes.set_xlabel(end, fontsize=8)
+
+
+def outcome(replay: Replay) -> str:
+    """How an episode ended, in words."""
+    if replay.violations.any():
+        return "violation"
+    if replay.successes.any():
+        return "success"
+    return "with cost" if (replay.costs > 0).any() else "time is up"
+
+
+def _draw_arena(axes: Any, replay: Replay) -> None:
+    """Objects from above."""
+    for kind, places in replay.layout.items():
+        colour, size = KIND_COLOURS.get(kind, GRID), replay.sizes.get(kind, 0.1)
+        for x, y in places:
+            if kind == "cubes":
+                corner, edge = (x - size, y - size), 2 * size
+                axes.add_patch(Rectangle(corner, edge, edge, color=colour, alpha=0.75))
+            else:
+                fill = "none" if kind == "circle" else colour
+                axes.add_patch(Circle((x, y), size, fc=fill, ec=colour, alpha=0.6, lw=1))
+    axes.set(aspect="equal", xticks=[], yticks=[])
+    axes.grid(visible=False)
+    axes.spines[:].set(visible=True, color=GRID, alpha=0.5)

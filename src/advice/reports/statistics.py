@@ -1,9 +1,8 @@
 """Statistics for few seeds. Every interval is a 95 % interval.
 
 Means and paired differences by Student's t, ratios of means by Welch's t on logarithms, the
-probability of improvement by Newcombe's score interval. Only the interquartile mean is
-bootstrapped, from eight seeds on. ``benchmarks/interval_coverage.py`` simulates how often each
-interval contains the true value.
+probability of improvement by Newcombe's score interval. ``benchmarks/interval_coverage.py``
+simulates how often each interval contains the true value.
 """
 
 from __future__ import annotations
@@ -17,9 +16,6 @@ from scipy import stats
 
 Floats: TypeAlias = NDArray[np.float64]
 
-DRAWS = 20_000
-BOOTSTRAP_SEEDS = 8
-"""With fewer seeds nothing is bootstrapped: a resampled mean cannot leave the range of the few."""
 _PERMUTATIONS = stats.PermutationMethod(n_resamples=20_000, rng=0)
 
 
@@ -127,24 +123,6 @@ def quotient(above: Sequence[float] | Floats, below: Sequence[float] | Floats) -
     value = top.sum() / bottom.sum()
     error = estimate(top - value * bottom).error / bottom.mean()
     return Estimate(float(value), float(error), len(top))
-
-
-def interquartile_mean(strata: Sequence[Floats], seed: int = 0) -> Interval:
-    """The interquartile mean over all runs of all strata together.
-
-    From eight seeds per stratum on with its bootstrap interval, resampled within each stratum.
-    """
-    value = float(stats.trim_mean(np.concatenate(strata), 0.25))
-    least = min(map(len, strata))
-    if least < BOOTSTRAP_SEEDS:
-        return Interval(value)
-    generator = np.random.default_rng(seed)
-    draws = [x[generator.integers(len(x), size=(DRAWS, len(x)))] for x in strata]
-    # Hesterberg's expanded percentiles: as wide as Student's t for the smallest stratum
-    share = stats.norm.cdf(-np.sqrt(least / (least - 1)) * _quantile(least - 1))
-    resampled = stats.trim_mean(np.concatenate(draws, axis=1), 0.25, axis=1)
-    low, high = np.quantile(resampled, (share, 1.0 - share))
-    return Interval(value, float(low), float(high))
 
 
 def rank_test(ours: Floats, theirs: Floats) -> float:

@@ -1,19 +1,98 @@
-"""The tables of a report: what each method did, and what may be said about the differences."""
+"""What each method did, as tables, and what may be said about the differences.
+
+The headline of a task is a sentence computed from the runs, and silence when there are too few.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from advice.reports import statistics as stats
-from advice.reports.claims import GOOD_SEEDS, MIN_SEEDS, not_compared
 from advice.reports.load import Run, TaskRuns, Variant, complete, totals, usable
-from advice.reports.statistics import Estimate, Floats, Interval, estimate
+from advice.reports.statistics import Estimate, Interval, estimate
 from advice.reports.style import method_label
 from advice.reports.tables import Exhibit, Row
-from advice.runs.studies import SHIFTS, section
-from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
+from advice.runs.studies import section
+from advice.shields.bounds import running_bounds
+
+MIN_SEEDS = 3
+"""With fewer seeds on either side nothing is claimed: an interval from two numbers is a guess."""
+GOOD_SEEDS = 5
+"""The paper's number of seeds; with fewer a claim is called preliminary."""
+Totals: TypeAlias = Mapping[str, Mapping[int, float]]
+"""method -> seed -> total"""
+
+
+class Claim(NamedTuple):
+    """What can be said about ADVICE on one task."""
+
+    sentence: str
+    holds: bool = False
+    """True if ADVICE has less and the interval (without one: the rank test) excludes chance."""
+    saved: Interval | None = None
+
+
+def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
+    """ADVICE against the method with the lowest mean of the others.
+
+    A method without totals, for its runs are incomplete, is named and not compared.
+    """
+    if "advice" not in counts:
+        return Claim(f"{task}: there is no run of ADVICE to compare.")
+    if not counts["advice"]:
+        return Claim(f"{task}: the runs of ADVICE are incomplete, so nothing is claimed.")
+    left_out = not_compared(counts)
+    best = best_of({method: seeds for method, seeds in counts.items() if method != "advice"})
+    if best is None:
+        return Claim(f"{task}: there is no other method to compare ADVICE with.{left_out}")
+    mine, theirs = (np.array([*counts[method].values()]) for method in ("advice", best))
+    few, other = min(len(mine), len(theirs)), method_label(best)
+    seeds = f"{len(mine)} and {len(theirs)} seeds"
+    if len(mine) == len(theirs):
+        seeds = f"{few} seed{'s' * (few != 1)}"
+    found = f"{mine.mean():.1f} against {theirs.mean():.1f} of {other}, {seeds}"
+    if few < MIN_SEEDS:
+        return Claim(
+            f"{task}: too few seeds to claim anything about {what} ({found}; "
+            f"at least {MIN_SEEDS} seeds of each are needed).{left_out}"
+        )
+    if theirs.mean() == 0:
+        verdict = "as few as" if mine.mean() == 0 else "more than"
+        said = f"{task}: ADVICE had {verdict} the best other method, which had none ({found})."
+        return Claim(said + left_out)
+    saved = stats.saving(estimate(mine), estimate(theirs))
+    percent, low, high = (100.0 * x for x in saved)
+    fewer = "less" if what == "cost" else "fewer"
+    if percent < 0:
+        percent, low, high, fewer = -percent, -high, -low, "more"
+    interval = f"95 % interval {low:.0f} to {high:.0f} %"
+    if np.isnan(low):
+        interval = "no interval" + ", because its runs had none" * bool(mine.mean() == 0)
+    sentence = (
+        f"ADVICE: {percent:.0f} % {fewer} {what} than the best other method ({other}) on {task}, "
+        f"{interval}, {seeds}"
+    )
+    if low <= 0 <= high:
+        sentence += "; the interval includes zero, so no difference can be claimed"
+    if few < GOOD_SEEDS:
+        sentence += "; preliminary: fewer seeds than the paper's five"
+    by_rank = np.isnan(low) and percent > 0 and stats.rank_test(mine, theirs) < 0.05
+    return Claim(f"{sentence}.{left_out}", bool(saved.low > 0 or by_rank), saved)
+
+
+def best_of(counts: Totals) -> str | None:
+    """The method with the lowest mean; None if none has totals."""
+    means = {method: np.mean([*seeds.values()]) for method, seeds in counts.items() if seeds}
+    return min(means, key=lambda method: (means[method], method), default=None)
+
+
+def not_compared(counts: Totals) -> str:
+    """A sentence that names the methods without totals; empty if there are none."""
+    names = [method_label(method) for method, seeds in counts.items() if not seeds]
+    return f" Not compared, because their runs are incomplete: {', '.join(names)}." if names else ""
 
 
 def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> Estimate:
@@ -27,9 +106,9 @@ def per_goal(runs: Sequence[Run], skip: int) -> Estimate:
     return stats.quotient(*([run.total(x, skip) for run in runs] for x in ("violation", "success")))
 
 
-def violation_probability(violations: Sequence[Floats]) -> Interval:
+def violation_probability(runs: Sequence[Run], skip: int) -> Interval:
     """Violations per episode of all runs together, with their confidence sequence."""
-    found = np.concatenate(violations)
+    found = np.concatenate([run.column("violation")[skip:] for run in usable(runs)])
     if not len(found):
         return Interval(np.nan)
     low, high = running_bounds(found.sum(), len(found))
@@ -52,43 +131,55 @@ def goals_and_timeouts(task: TaskRuns) -> str:
     )
 
 
-def seeds_shown(runs: Sequence[Run]) -> str:
+def seeds_shown(runs: Sequence[object]) -> str:
     """How many there are, marked if they are few."""
     return f"{len(runs)}{' (few)' * (len(runs) < GOOD_SEEDS)}"
 
 
 def summary_table(task: TaskRuns, graded: bool = False) -> Exhibit:
-    """One row per method: the part after activation, and violations of the full training.
+    """One row per method: the part after activation, and violations of the full training."""
+    skip = task.after
+    rows = [_outcomes(group, skip, graded) for group in task.compared]
+    part = f"episodes after the first {skip}" if skip else "the full training so far"
+    caption = f"Counts are per run over {part}."
+    return Exhibit(task.task, "summary", "what each method did", caption, rows)
+
+
+def study_table(task: TaskRuns, name: str) -> Exhibit:
+    """The variants of one section beside the comparison's own runs, after activation."""
+    every, variants = section(name).from_start, task.variants[name]
+    methods = [m for m in task.methods if every or m in {variant.method for variant in variants}]
+    usual = [Variant("as compared above", m, task.methods[m]) for m in methods]
+    rows = [
+        _outcomes(group, 0 if every else usable(group.runs)[0].activation)
+        for group in (*usual, *variants)
+    ]
+    about = f"the study's runs{', all episodes' if every else ' after activation'}"
+    return Exhibit(task.task, name, about, "", rows)
+
+
+def _outcomes(group: Variant, skip: int, graded: bool = False) -> Row:
+    """What some runs did after ``skip`` episodes.
 
     ``graded``: an episode's cost says more than whether it was violated.
     """
-    skip = task.after
-    rows: list[Row] = []
-    for method, runs in task.methods.items():
-        whole = complete(runs)
-        violations = stats.mean_interval([*totals(runs, "violation", skip).values()])
-        rows.append(
-            {
-                "method": method_label(method),
-                "seeds": seeds_shown(usable(runs)),
-                "violations": violations._replace(low=float(np.maximum(violations.low, 0.0))),
-                "successes": per_run(whole, "success", skip),
-                "timeouts": per_run(whole, "timeout", skip),
-                "violations per goal": per_goal(whole, skip),
-                "return": per_run(runs, "return", skip, mean=True),
-                **({"cost": per_run(runs, "cost", skip, mean=True)} if graded else {}),
-                "steps": per_run(runs, "steps", skip, mean=True),
-                "interventions": per_run(runs, "interventions", skip, mean=True),
-                "violation probability": violation_probability(
-                    [run.column("violation")[skip:] for run in usable(runs)]
-                ),
-                "violations, full training": per_run(whole, "violation", 0),
-            }
-        )
-    part = f"episodes after the first {skip}" if skip else "the full training so far"
-    per = f"return, {'cost, ' * graded}steps and interventions are per episode"
-    caption = f"Counts are per run over {part}; {per}."
-    return Exhibit(task.task, "summary", "what each method did", caption, rows)
+    runs, whole = usable(group.runs), complete(group.runs)
+    violations = stats.mean_interval([run.total("violation", skip) for run in whole])
+    return {
+        "runs": group.name,
+        "seeds": seeds_shown(runs),
+        "episodes": estimate([len(run.table[skip:]) for run in runs]),
+        "violations": violations._replace(low=float(np.maximum(violations.low, 0.0))),
+        "successes": per_run(whole, "success", skip),
+        "timeouts": per_run(whole, "timeout", skip),
+        "violations per goal": per_goal(whole, skip),
+        "return": per_run(runs, "return", skip, mean=True),
+        **({"cost": per_run(runs, "cost", skip, mean=True)} if graded else {}),
+        "steps": per_run(runs, "steps", skip, mean=True),
+        "interventions": per_run(runs, "interventions", skip, mean=True),
+        "violation probability": violation_probability(runs, skip),
+        "violations, full training": per_run(whole, "violation", 0),
+    }
 
 
 def comparison_table(task: TaskRuns) -> Exhibit | None:
@@ -150,9 +241,6 @@ def aggregate_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:
             "method": method_label(m),
             "runs": sum(map(len, counts[m])),
             "violations": stats.ratio(means[m], base) if m != "ddpg" else 1,
-            "violations, interquartile mean": stats.interquartile_mean(
-                [x / mean.value for x, mean in zip(counts[m], base, strict=True)]
-            ),
             "violations per goal": stats.ratio(goals[m], goals["ddpg"]) if m != "ddpg" else 1,
             "timeouts": float(
                 np.mean([run.total("timeout", skip) for runs, skip in found for run in runs[m]])
@@ -173,100 +261,29 @@ def aggregate_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:
 
 def k_table(task: TaskRuns) -> Exhibit | None:
     """How K changed while the shield was armed: episodes in a row at each K, changes per run."""
-    groups = {}
+    groups = {}  # name -> K of each armed episode, by run
     for group in task.groups:
-        if armed := [run for run in usable(group.runs) if run.column("k").any()]:
+        columns = [run.column("k").astype(np.int64) for run in usable(group.runs)]
+        if armed := [k[k > 0] for k in columns if k.any()]:
             groups[group.name] = armed
-    ks = sorted({int(k) for runs in groups.values() for run in runs for k in run.column("k") if k})
+    every = sorted({int(k) for runs in groups.values() for k in np.concatenate(runs)})
     rows: list[Row] = []
     for name, runs in groups.items():
-        armed_k = [run.column("k")[run.column("k") > 0].astype(np.int64) for run in runs]
-        lengths = [stats.run_lengths(k) for k in armed_k]
-        violations, timeouts, goals = (
-            [run.total(column, run.armed_after) for run in runs]
-            for column in ("violation", "timeout", "success")
-        )
-        shield = runs[0].config.shield
-        windows = f"{shield.recent_window}, {shield.distant_window}"
-        at_k = {f"episodes in a row at K = {k}": [n.get(k, 0.0) for n in lengths] for k in ks}
+        lengths = [stats.run_lengths(k) for k in runs]
+        at_k = {f"episodes in a row at K = {k}": [n.get(k, 0.0) for n in lengths] for k in every}
         rows.append(
             {
                 "runs": name,
-                "h_r, h_d": "fixed" if shield.k_rule == "fixed" else windows,
-                **{title: estimate(values) for title, values in at_k.items()},
-                "changes of K": estimate([float(np.count_nonzero(np.diff(k))) for k in armed_k]),
-                "violations": estimate(violations),
-                "timeouts": estimate(timeouts),
-                "violations per goal": stats.quotient(violations, goals),
                 "seeds": seeds_shown(runs),
+                **{title: estimate(values) for title, values in at_k.items()},
+                "changes of K": estimate([np.count_nonzero(np.diff(k)) for k in runs]),
+                "mean |K − K*|": estimate(
+                    [np.abs(k - np.bincount(k).argmax()).mean() for k in runs]
+                ),
             }
         )
     about = "consecutive episodes per K, and changes of K"
     return Exhibit(task.task, "k", about, "", rows) if rows else None
-
-
-def study_table(task: TaskRuns, name: str) -> Exhibit:
-    """The variants of one section beside the comparison's own runs, after activation."""
-    every, variants = section(name).from_start, task.variants[name]
-    methods = [m for m in task.methods if every or m in {variant.method for variant in variants}]
-    usual = [Variant("as compared above", m, task.methods[m]) for m in methods]
-    rows: list[Row] = []
-    for group in (*usual, *variants):
-        runs = usable(group.runs)
-        skip = 0 if every else runs[0].activation
-        rows.append(
-            {
-                "runs": group.name,
-                "seeds": seeds_shown(runs),
-                "episodes": estimate([len(run.table) - skip for run in runs]),
-                "violations": per_run(runs, "violation", skip),
-                "violation rate": per_run(runs, "violation", skip, mean=True),
-                "successes": per_run(runs, "success", skip),
-                "timeouts": per_run(runs, "timeout", skip),
-                "violations per goal": per_goal(runs, skip),
-                "return": per_run(runs, "return", skip, mean=True),
-                "violations, full training": per_run(runs, "violation", 0),
-            }
-        )
-    about = f"the study's runs{', all episodes' if every else ' after activation'}"
-    return Exhibit(task.task, name, about, "", rows)
-
-
-def drift_table(task: TaskRuns) -> Exhibit | None:
-    """Would the drift alarm have been given? By the second halves of the runs.
-
-    Certified is what the frozen shields show without a shift (Clopper-Pearson, 95 %).
-    """
-    halves = {  # label -> the second halves of the runs
-        v.label: [run.column("violation")[len(run.table) // 2 :] for run in usable(v.runs)]
-        for v in task.variants.get("shift", [])
-    }
-    calm = halves.get(f"{next(iter(SHIFTS))}, frozen", [])
-    episodes = sum(map(len, calm))
-    certified = clopper_pearson(int(sum(x.sum() for x in calm)), episodes) if episodes else 1.0
-    if certified == 1.0:
-        return None
-    rows: list[Row] = []
-    for label, runs in halves.items():
-        delays = []
-        for violations in runs:
-            alarm = DriftAlarm(certified)
-            found = [alarm.update(bool(x)) for x in violations]
-            delays += [float(np.argmax(found)) + 1] if any(found) else []
-        rows.append(
-            {
-                "runs": label,
-                "violation probability": violation_probability(runs),
-                "alarms": f"{len(delays)} of {len(runs)}",
-                "episodes until the alarm": float(np.median(delays)) if delays else np.nan,
-            }
-        )
-    about = "violations after a shift, and whether the drift alarm is given"
-    caption = (
-        f"The second half of each run; certified are {certified:.1%}, from {episodes} episodes "
-        "without a shift."
-    )
-    return Exhibit(task.task, "drift", about, caption, rows)
 
 
 def time_table(tasks: Sequence[TaskRuns]) -> Exhibit:
