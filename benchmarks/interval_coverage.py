@@ -72,13 +72,12 @@ def _mean(world: World, generator: np.random.Generator, seeds: int) -> tuple[Int
 
 def _paired(world: World, generator: np.random.Generator, seeds: int) -> tuple[Interval, float]:
     ours, theirs = (dict(enumerate(x)) for x in world.pair(generator, seeds))
-    found = paired_difference(ours, theirs)
-    assert found is not None
-    return found, OURS - THEIRS
+    return paired_difference(ours, theirs), OURS - THEIRS
 
 
 def _saved(world: World, generator: np.random.Generator, seeds: int) -> tuple[Interval, float]:
-    return saving(*map(estimate, world.pair(generator, seeds))), 1 - OURS / THEIRS
+    ours, theirs = map(estimate, world.pair(generator, seeds))
+    return saving([ours], [theirs]), 100 * (1 - OURS / THEIRS)
 
 
 def _all_tasks(world: World, generator: np.random.Generator, seeds: int) -> tuple[Interval, float]:

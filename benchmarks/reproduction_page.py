@@ -71,8 +71,8 @@ def _best(ours: BySeed, others: Mapping[str, BySeed], most: float) -> Answer:
 def _less(ours: BySeed, theirs: BySeed, unit: str) -> Answer:
     """The paired difference ours - theirs, claimed to be below zero."""
     found = stats.paired_difference(ours, theirs)
-    if found is None or np.isnan(found.low):
-        return NOTHING if found is None else Answer(f"{shown(found)} {unit}", OPEN, 1)
+    if np.isnan(found.low):
+        return NOTHING if np.isnan(found.value) else Answer(f"{shown(found)} {unit}", OPEN, 1)
     verdict = HOLDS if found.high < 0 else DIFFERS if found.low > 0 else OPEN
     return Answer(f"{shown(found)} {unit} (paired)", verdict, len(set(ours) & set(theirs)))
 
@@ -97,7 +97,7 @@ def _never_acts(runs: list[Run]) -> Answer:
 def _answers(task: TaskRuns) -> list[tuple[str, tuple[str, ...], Answer]]:
     """Each claim, the tasks it is about, what this task's runs say."""
 
-    def of(method: str, column: str = "violation", skip: int = task.after) -> BySeed:
+    def of(method: str, column: str = "violation", skip: int = task.activation) -> BySeed:
         return totals(task.methods.get(method, []), column, skip)
 
     def variant(
@@ -111,7 +111,7 @@ def _answers(task: TaskRuns) -> list[tuple[str, tuple[str, ...], Answer]]:
     others = [method for method in task.methods if method != "advice"]
     half = _best(ours, {method: of(method) for method in others}, 0.5)
     as_many = _ratio(goals, of("ddpg", "success"), np.inf, 1.0)
-    in_time = _in_time(complete(task.methods.get("advice", [])), task.after)
+    in_time = _in_time(complete(task.methods.get("advice", [])), task.activation)
     never = _never_acts(complete(task.methods.get("tabular", [])))
     cost = _best(of("advice", "cost"), {method: of(method, "cost") for method in others}, 1.0)
     plain = [v for v in task.variants.get("transfer", []) if v.method != "advice"]

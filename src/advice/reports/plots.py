@@ -66,15 +66,8 @@ def _as_inline_svg(svg: str, title: str, wide: float) -> Markup:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     head, rest = svg.split(">", 1)
     head = re.sub(r' (?:width|height)="[\d.]+pt"', "", head)
-    referenced = set(re.findall(r"#([\w.-]+)", rest))
-
-    def mark(found: re.Match[str]) -> str:
-        name = found.group(1)
-        if name.startswith("series-"):
-            return f' class="{name}"'
-        return found.group(0) if name in referenced else ""
-
-    rest = re.sub(r' id="([^"]+)"', mark, rest).replace(INK, "currentColor")
+    rest = re.sub(r' id="(series-[^"]+)"', r' class="\1"', rest).replace(INK, "currentColor")
+    rest = re.sub(r' id="[\w.]+_\d+"', "", rest)  # matplotlib's numbers: the same in each figure
     # The page brings its own fonts; sizes stay matplotlib's.
     rest = re.sub(r"(font: [^;\"]*px) [^;\"]*", r"\1 var(--font)", rest)
     size = f"max-width:{1.15 * wide:.0f}px;--least:{0.75 * wide:.0f}px"
@@ -84,18 +77,6 @@ def _as_inline_svg(svg: str, title: str, wide: float) -> Markup:
 def series_class(name: str) -> str:
     """The CSS class of a series, by which the page shows and hides it."""
     return "series-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def legend(figure: Figure, axes: Sequence[Any], columns: int, **options: Any) -> None:
-    """One for all axes, below them, where it hides nothing."""
-    handles: dict[str, Any] = {}
-    for one in axes:
-        handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
-    options |= {"loc": "outside lower center", "handlelength": 2.4, "columnspacing": 1.2}
-    figure.legend(handles.values(), handles, ncols=min(len(handles), columns), **options)
-
-
-# ---- curves
 
 
 class Metric(NamedTuple):
@@ -189,90 +170,64 @@ def draw_row(
 
     ``last`` draws one more panel at the end.
     """
+    rows: list[Row] = []
     count = len(panels) + (last is not None)
     with canvas(1, count, (3.45 * max(count, 2), 3.3), squeeze=False) as (figure, (axes,)):
         for one, (metric, curves) in zip(axes, panels.items(), strict=False):
-            _plot_curves(one, curves, looks, METRICS[metric].limits, activation)
             one.set(title=METRICS[metric].title, xlabel=x_label)
-        legend(figure, axes[: len(panels)], 6 if count > 2 else 3, fontsize=10)
+            for item in curves:
+                _plot_curve(one, item, looks[item.name], METRICS[metric].limits)
+                points = zip(item.episodes, item.mean, item.error, strict=True)
+                for episode, mean, error in points:
+                    row = {"metric": metric, "series": item.label, "episode": int(episode)}
+                    rows.append(row | {"mean": mean, "standard_error": error})
+            if activation:
+                one.axvline(activation, color=GRID, linewidth=1, linestyle=(0, (2, 2)))
+                place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+                one.annotate("armed", (activation, 1), (3, -2), va="top", fontsize=8, **place)
+            one.set_xlim(0, max(item.episodes[-1] for item in curves))
+            if METRICS[metric].limits[0] == 0:
+                one.set_ylim(bottom=0)
+            one.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        columns = min(6 if count > 2 else 3, len(next(iter(panels.values()))))
+        labels = axes[0].get_legend_handles_labels()
+        figure.legend(*labels, loc="outside lower center", ncols=columns, fontsize=10)
         if last:
             last(axes[-1])
-    names = ("metric", "series", "episode", "mean", "standard_error")
-    rows = [
-        dict(zip(names, (metric, item.label, int(episode), mean, error), strict=True))
-        for metric, curves in panels.items()
-        for item in curves
-        for episode, mean, error in zip(item.episodes, item.mean, item.error, strict=True)
-    ]
     return rows, figure
 
 
-def _plot_curves(
-    axes: Any,
-    curves: Sequence[Curve],
-    looks: Mapping[str, Look],
-    limits: tuple[float, float],
-    activation: int | None,
-) -> None:
-    for item in curves:
-        colour, dash, width = looks[item.name]
-        shared = {"color": colour, "gid": series_class(item.name)}
-        axes.plot(item.episodes, item.mean, ls=dash, lw=width, label=item.label, **shared)
-        if item.seeds > 1:
-            band = np.clip((item.mean - item.error, item.mean + item.error), *limits)
-            axes.fill_between(item.episodes, *band, alpha=0.18, linewidth=0, **shared)
-    if activation:
-        axes.axvline(activation, color=GRID, linewidth=1, linestyle=(0, (2, 2)))
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        axes.annotate("armed", (activation, 1), (3, -2), va="top", fontsize=8, **place)
-    axes.set_xlim(0, max(item.episodes[-1] for item in curves))
-    if limits[0] == 0:
-        axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+def _plot_curve(axes: Any, item: Curve, look: Look, limits: tuple[float, float]) -> None:
+    shared = {"color": look.colour, "gid": series_class(item.name)}
+    style = {"linestyle": look.dash, "linewidth": look.width, "label": item.label}
+    axes.plot(item.episodes, item.mean, **style, **shared)
+    if item.seeds > 1:
+        band = np.clip((item.mean - item.error, item.mean + item.error), *limits)
+        axes.fill_between(item.episodes, *band, alpha=0.18, linewidth=0, **shared)
 
 
-# ---- K
+def k_history(run: Run) -> dict[str, Floats]:
+    """What moves K of a run, by name, from the episode in which its shield was armed.
 
-
-class KHistory(NamedTuple):
-    """K of one run and what moves it, from the episode in which the shield was armed."""
-
-    episode: Floats
-    violation: Floats
-    mu_r: Floats
-    lower: Floats
-    """mu_d - sigma_d"""
-    upper: Floats
-    """mu_d + sigma_d"""
-    k_after: Floats
-    """K after the episode."""
-
-
-def k_history(run: Run) -> KHistory:
-    """mu_r and the thresholds, from the violations and the windows of a run that was armed."""
+    The rate mu_r, its thresholds lower = mu_d - sigma_d and upper = mu_d + sigma_d, and K after the
+    episode.
+    """
     k, violations, shield = run.column("k"), run.column("violation"), run.config.shield
     part = slice(run.armed_after, None)
     windows, past = (shield.recent_window, shield.distant_window), violations.tolist()
     ends = range(part.start + 1, len(past) + 1)
     moved = [thresholds(past[max(0, i - max(windows)) : i], *windows) for i in ends]
-    recent, lower, upper = np.array(moved).T
-    k_after = np.append(k[1:], k[-1])
-    episodes = run.column("episode")[part]
-    return KHistory(episodes, violations[part], recent, lower, upper, k_after[part])
+    return {
+        "episode": run.column("episode")[part],
+        "violation": violations[part],
+        **dict(zip(("mu_r", "lower", "upper"), np.array(moved).T, strict=True)),
+        "k_after": np.append(k[1:], k[-1])[part],
+    }
 
 
-def busiest(history: KHistory, length: int = 80) -> KHistory:
-    """The ``length`` episodes in which K changes most often."""
-    changes = np.abs(np.diff(history.k_after, prepend=history.k_after[:1])) > 0
-    if len(changes) <= length:
-        return history
-    start = int(np.argmax(np.convolve(changes, np.ones(length), mode="valid")))
-    return KHistory(*(column[start : start + length] for column in history))
-
-
-def draw_k_history(history: KHistory, title: str) -> Figure:
+def draw_k_history(history: Mapping[str, Floats]) -> Figure:
     """mu_r between its two thresholds above, K below."""
-    x, violations, recent, lower, upper, k = history
+    x, violations, recent, lower, upper, k = history.values()
     with canvas(2, 1, (7.4, 4.2), sharex=True, height_ratios=(2, 1)) as (figure, (top, bottom)):
         top.fill_between(x, lower, upper, color=GRID, alpha=0.18, linewidth=0)
         top.plot(x, upper, color=UNSAFE, linewidth=1.1, label="upper, μ_d+σ_d")
@@ -282,7 +237,7 @@ def draw_k_history(history: KHistory, title: str) -> Figure:
         at_top = {"transform": top.get_xaxis_transform(), "clip_on": False}
         marks = {"color": UNSAFE, "markersize": 6, "label": "violation"}
         top.plot(crashes, np.ones(len(crashes)), "|", **marks, **at_top)
-        top.set(title=title, ylabel="violation rate")
+        top.set(title="K over time", ylabel="violation rate")
         # a lower threshold below 0 is never reached
         top.set_ylim(0, max(0.6, upper.max(), recent.max()) + 0.08)
         bottom.step(x, k, where="post", color="#009e73", linewidth=1.6)
@@ -290,5 +245,5 @@ def draw_k_history(history: KHistory, title: str) -> Figure:
         bottom.set_ylim(k.min() - 0.6, k.max() + 0.6)
         bottom.set_yticks(range(int(k.min()), int(k.max()) + 1))
         bottom.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        legend(figure, [top], 4)
+        figure.legend(loc="outside lower center", ncols=4)
     return figure

@@ -1,4 +1,4 @@
-"""The shield's part of the page: latent space, interventions, audit, trajectories.
+"""The shield's part of the page: latent space, audit, trajectories.
 
 This is the only part of a report that simulates recorded episodes again. It imports the simulator
 and the agents when there are recorded actions; all else comes from the records alone.
@@ -6,8 +6,7 @@ and the agents when there are recorded actions; all else comes from the records 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,54 +23,39 @@ from advice.reports.tables import Exhibit, Section
 from advice.runs.records import file_name
 from advice.shields.cautiousness import required_votes
 from advice.shields.shield import Shield
-from advice.types import AdviceError, Array
+from advice.types import AdviceError
 
 if TYPE_CHECKING:
     from advice.runs.resimulate import Replay
 
 STARTS = 3
 """Starts shown in the trajectories' figure."""
-MAPPED_EPISODES = 15
-"""Episodes whose interventions are mapped: the last ones of the run."""
 KIND_COLOURS = dict.fromkeys(("cubes", "pillars"), "#8f7ee7")
 KIND_COLOURS |= {"buttons": "#d99a00", "hazards": "#1f83c4", "goal": "#4fae4f", "circle": "#4fae4f"}
 _CELLS = 160  # the decision regions' resolution
 _DOTS = 1500  # features shown of each class
+_ERRORS = (AdviceError, OSError, ValueError, ImportError)
 _MARKS = {"start": "o", "success": "*", "violation": "X", "time is up": "s", "intervention": "_"}
 
 
-def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> Section:
-    """Everything that needs more than episodes.csv: shield files, actions and the simulator."""
-    part = Section(f"{file_name(task.task)}-shield", "The shield and its interventions")
-    run = _example(task)
+def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, Shield | None]:
+    """What needs more than episodes.csv: the audit and trajectories; and the shield shown."""
+    part = Section(f"{file_name(task.task)}-shield", "The shield")
+    run, shield = _example(task), None
     if run is None:
         none = "No fitted shield among the runs, so there is no audit and no latent space."
         part.notes.append(none)
     else:
-        with _noted(part, f"the interventions of {run.folder.path}"):
-            part.exhibits.append(_interventions(task, run))
-        with _noted(part, f"the shield of {run.folder.path}"):
-            part.printed = f"{run.name}\n\n{Shield.load(run.folder.shield_file).audit()}"
-    with _noted(part, "trajectories"):
-        part.exhibits.append(_trajectories(task, looks))
-    return part
-
-
-@contextmanager
-def _noted(part: Section, what: str) -> Iterator[None]:
-    """An error becomes a note."""
+        try:
+            shield = Shield.load(run.folder.shield_file)
+            part.printed = f"{run.name}\n\n{shield.audit()}"
+        except _ERRORS as error:
+            part.notes.append(f"Not shown: the shield of {run.folder.path}. {error}")
     try:
-        yield
-    except (AdviceError, OSError, ValueError, ImportError) as error:
-        part.notes.append(f"Not shown: {what}. {error}")
-
-
-def shield_of(task: TaskRuns) -> Shield | None:
-    """The shield of the task's example; None if there is none that can be read."""
-    if run := _example(task):
-        with suppress(AdviceError, OSError):  # the shield's own part says why
-            return Shield.load(run.folder.shield_file)
-    return None
+        part.exhibits.append(_trajectories(task, looks))
+    except _ERRORS as error:
+        part.notes.append(f"Not shown: trajectories. {error}")
+    return part, shield
 
 
 def _example(task: TaskRuns) -> Run | None:
@@ -94,8 +78,11 @@ def plot_latent(axes: Any, shield: Shield) -> None:
     border = 0.08 * np.maximum(high - low, 1e-6)
     low, high = low - border, high + border
     if points.shape[1] <= 2:
+        k, k_max = shield.k, min(shield.config.k_max, len(plane))
+        cells = np.stack(np.meshgrid(*np.linspace(low, high, _CELLS).T), axis=-1)
+        votes = safe[cKDTree(plane).query(cells, k=range(1, k_max + 1))[1]].sum(axis=-1)
         axes.imshow(
-            decision_regions(plane, safe, low, high, shield.k, shield.config.k_max),
+            votes >= required_votes(k, shield.config.k_max, len(plane)),
             extent=(low[0], high[0], low[1], high[1]),
             cmap=ListedColormap([UNSAFE, SAFE]),
             **{"origin": "lower", "aspect": "auto", "interpolation": "nearest"},
@@ -112,74 +99,6 @@ def plot_latent(axes: Any, shield: Shield) -> None:
     axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1)
 
 
-def decision_regions(
-    plane: Array, safe: Array, low: Array, high: Array, k: int, k_max: int
-) -> Array:
-    """(cells, cells) bool over the box: would K of the K_max nearest features be safe there?"""
-    grid = np.stack(np.meshgrid(*np.linspace(low, high, _CELLS).T), axis=-1)
-    nearest = cKDTree(plane).query(grid.reshape(-1, 2), k=range(1, min(k_max, len(plane)) + 1))[1]
-    votes = safe[nearest].sum(axis=1).reshape(_CELLS, _CELLS)
-    return np.asarray(votes >= required_votes(k, k_max, len(plane)))
-
-
-def _simulated(run: Run, episodes: Iterable[int]) -> list[Replay]:
-    """Episodes of a run, simulated again; raises AdviceError if their actions were not kept."""
-    run.folder.check_actions()
-    from advice.runs.resimulate import resimulate
-
-    return [resimulate(run.folder, episode) for episode in episodes]
-
-
-def _interventions(task: TaskRuns, run: Run) -> Exhibit:
-    """Where the nearest obstacle was, seen from the car, when the shield intervened."""
-    busy = np.flatnonzero(run.column("interventions")) + 1
-    replays = _simulated(run, busy[-MAPPED_EPISODES:].tolist())
-    places = np.concatenate([np.empty((0, 2)), *map(nearest_obstacles, replays)])
-    if not len(places):
-        raise AdviceError("None can be placed on a map.")
-    title = "Nearest obstacle when the shield intervened"
-    with canvas(size=(4.6, 4.4)) as (figure, axes):
-        axes.scatter(*places.T, s=8, color=UNSAFE, alpha=0.5, linewidths=0)
-        axes.plot([0], [0], marker=(3, 0, 0), color=INK, markersize=11)
-        axes.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.2), aspect="equal", title=title)
-        axes.set(xlabel="to the right, m", ylabel="ahead, m")
-    caption = f"{run.name}: the last {len(replays)} episodes with interventions."
-    caption += _delta_q(run, replays)
-    return Exhibit(task.task, "interventions", title, caption, figure=figure)
-
-
-def nearest_obstacles(replay: Replay) -> Array:
-    """(interventions, 2): how far to the right of the car and ahead the nearest obstacle is."""
-    kinds = ("cubes", "pillars", "buttons", "hazards")
-    obstacles = np.concatenate([replay.layout.get(kind, np.empty((0, 2))) for kind in kinds])
-    if replay.poses is None or not len(obstacles):
-        return np.empty((0, 2))
-    x, y, heading = replay.poses[:-1][replay.intervened].T
-    nearest = cKDTree(obstacles).query(np.column_stack((x, y)))[1]
-    dx, dy = obstacles[nearest].T - (x, y)
-    sin, cos = np.sin(heading), np.cos(heading)
-    return np.column_stack((dx * sin - dy * cos, dx * cos + dy * sin))
-
-
-def _delta_q(run: Run, replays: Sequence[Replay]) -> str:
-    """A sentence about Q(s, proposed) - Q(s, executed) over interventions; empty without critic."""
-    from advice.runs.resimulate import final_critic
-
-    rate = final_critic(run.folder)
-    if rate is None:
-        return ""
-    gaps = [
-        float(np.subtract(*rate(replay.observations[t], actions)))
-        for replay in replays
-        for t, actions in enumerate(np.stack((replay.proposed, replay.executed), axis=1))
-        if replay.intervened[t]
-    ]
-    return (
-        f" By the run's last critic the proposed actions are worth {np.mean(gaps):.3g} more than "
-        "the executed ones on average (ΔQ of Theorem 3)."
-    )
-
-
 def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> Exhibit:
     """The last episodes that every method has begun from the same place."""
     runs = {
@@ -187,15 +106,18 @@ def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> Exhibit:
         for method, found in task.methods.items()
     }
     runs = {method: found for method, found in runs.items() if found}
-    if not runs:
-        raise AdviceError("There are no recorded actions.")
-    common = set.intersection(*(set(found) for found in runs.values()))
+    common = set.intersection(*map(set, runs.values())) if runs else set()
     if not common:
-        raise AdviceError("There is no seed that all methods share.")
+        raise AdviceError("There is no seed of which all methods have recorded actions.")
     seed = min(common)
     last = min(len(found[seed].table) for found in runs.values())
     episodes = range(max(1, last - STARTS + 1), last + 1)
-    replays = {method: _simulated(found[seed], episodes) for method, found in runs.items()}
+    from advice.runs.resimulate import resimulate
+
+    replays = {
+        method: [resimulate(found[seed].folder, episode) for episode in episodes]
+        for method, found in runs.items()
+    }
     if any(found[0].poses is None for found in replays.values()):
         raise AdviceError("This task has no car to look at from above.")
     title = "Example trajectories from the same starts"

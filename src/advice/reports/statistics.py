@@ -84,10 +84,10 @@ def ratio(ours: Sequence[Estimate], theirs: Sequence[Estimate]) -> Interval:
     return Interval(value, value / factor, value * factor)
 
 
-def saving(ours: Estimate, theirs: Estimate) -> Interval:
-    """1 - ours / theirs: negative if ours is more."""
-    value, low, high = ratio([ours], [theirs])
-    return Interval(1 - value, 1 - high, 1 - low)
+def saving(ours: Sequence[Estimate], theirs: Sequence[Estimate]) -> Interval:
+    """100 (1 - ratio), in percent: negative if ours is more."""
+    value, low, high = ratio(ours, theirs)
+    return Interval(100 * (1 - value), 100 * (1 - high), 100 * (1 - low))
 
 
 def improvement_probability(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Interval:
@@ -135,10 +135,9 @@ def rank_test(ours: Floats, theirs: Floats) -> float:
     return float(stats.mannwhitneyu(ours, theirs, method=_PERMUTATIONS).pvalue)
 
 
-def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
-    """Mean of ours - theirs over common seeds, by Student's t."""
-    common = sorted(set(ours) & set(theirs))
-    return mean_interval([ours[seed] - theirs[seed] for seed in common]) if common else None
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
+    """Mean of ours - theirs over common seeds, by Student's t; NaN if there are none."""
+    return mean_interval([ours[seed] - theirs[seed] for seed in sorted(set(ours) & set(theirs))])
 
 
 def moving_average(values: Floats, window: int) -> Floats:
@@ -148,10 +147,3 @@ def moving_average(values: Floats, window: int) -> Floats:
     lagged[..., window:] = total[..., :-window]
     counts = np.minimum(np.arange(1, values.shape[-1] + 1), window)
     return np.asarray((total - lagged) / counts)
-
-
-def run_lengths(values: NDArray[np.int64]) -> dict[int, float]:
-    """Mean number of times that each value occurs in a row."""
-    starts = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
-    lengths, first = np.diff(starts, append=len(values)), values[starts]
-    return {int(value): float(lengths[first == value].mean()) for value in np.unique(first)}

@@ -5,7 +5,7 @@ The headline of a task is a sentence computed from the runs, and silence when th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from advice.reports import statistics as stats
 from advice.reports.load import Run, TaskRuns, Variant, complete, totals, usable
 from advice.reports.statistics import Estimate, Interval, estimate
-from advice.reports.style import method_label
+from advice.reports.style import method_label, method_order
 from advice.reports.tables import Exhibit, Row
 from advice.runs.studies import section
 from advice.shields.bounds import running_bounds
@@ -44,7 +44,7 @@ def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
         return Claim(f"{task}: there is no run of ADVICE to compare.")
     if not counts["advice"]:
         return Claim(f"{task}: the runs of ADVICE are incomplete, so nothing is claimed.")
-    left_out = not_compared(counts)
+    left_out = not_compared(method for method, seeds in counts.items() if not seeds)
     best = best_of({method: seeds for method, seeds in counts.items() if method != "advice"})
     if best is None:
         return Claim(f"{task}: there is no other method to compare ADVICE with.{left_out}")
@@ -63,8 +63,8 @@ def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
         verdict = "as few as" if mine.mean() == 0 else "more than"
         said = f"{task}: ADVICE had {verdict} the best other method, which had none ({found})."
         return Claim(said + left_out)
-    saved = stats.saving(estimate(mine), estimate(theirs))
-    percent, low, high = (100.0 * x for x in saved)
+    saved = stats.saving([estimate(mine)], [estimate(theirs)])
+    percent, low, high = saved
     fewer = "less" if what == "cost" else "fewer"
     if percent < 0:
         percent, low, high, fewer = -percent, -high, -low, "more"
@@ -89,10 +89,10 @@ def best_of(counts: Totals) -> str | None:
     return min(means, key=lambda method: (means[method], method), default=None)
 
 
-def not_compared(counts: Totals) -> str:
-    """A sentence that names the methods without totals; empty if there are none."""
-    names = [method_label(method) for method, seeds in counts.items() if not seeds]
-    return f" Not compared, because their runs are incomplete: {', '.join(names)}." if names else ""
+def not_compared(methods: Iterable[str]) -> str:
+    """A sentence that names the methods with incomplete runs; empty if there are none."""
+    names = ", ".join(map(method_label, methods))
+    return f" Not compared, because their runs are incomplete: {names}." if names else ""
 
 
 def per_run(runs: Sequence[Run], column: str, skip: int, mean: bool = False) -> Estimate:
@@ -121,12 +121,12 @@ def goals_and_timeouts(task: TaskRuns) -> str:
     if not ours or not theirs:
         return ""
     goals, late, goals_of_ddpg, late_of_ddpg = (
-        round(per_run(runs, column, task.after).value)
+        round(per_run(runs, column, task.activation).value)
         for runs in (ours, theirs)
         for column in ("success", "timeout")
     )
     return (
-        f" In {ours[0].config.episodes - task.after} episodes it reaches {goals} goals "
+        f" In {ours[0].config.episodes - task.activation} episodes it reaches {goals} goals "
         f"(DDPG {goals_of_ddpg}) and {late} end by the step limit ({late_of_ddpg})."
     )
 
@@ -136,12 +136,10 @@ def seeds_shown(runs: Sequence[object]) -> str:
     return f"{len(runs)}{' (few)' * (len(runs) < GOOD_SEEDS)}"
 
 
-def summary_table(task: TaskRuns, graded: bool = False) -> Exhibit:
-    """One row per method: the part after activation, and violations of the full training."""
-    skip = task.after
-    rows = [_outcomes(group, skip, graded) for group in task.compared]
-    part = f"episodes after the first {skip}" if skip else "the full training so far"
-    caption = f"Counts are per run over {part}."
+def summary_table(task: TaskRuns) -> Exhibit:
+    """One row per method: the part after activation, and what concerns the full training."""
+    rows = [_outcomes(group, task.activation) for group in task.compared]
+    caption = f"Counts are per run over the episodes after the first {task.activation}."
     return Exhibit(task.task, "summary", "what each method did", caption, rows)
 
 
@@ -158,13 +156,11 @@ def study_table(task: TaskRuns, name: str) -> Exhibit:
     return Exhibit(task.task, name, about, "", rows)
 
 
-def _outcomes(group: Variant, skip: int, graded: bool = False) -> Row:
-    """What some runs did after ``skip`` episodes.
-
-    ``graded``: an episode's cost says more than whether it was violated.
-    """
+def _outcomes(group: Variant, skip: int) -> Row:
+    """What some runs did after ``skip`` episodes."""
     runs, whole = usable(group.runs), complete(group.runs)
     violations = stats.mean_interval([run.total("violation", skip) for run in whole])
+    armed = [k[k > 0] for k in (run.column("k") for run in runs) if k.any()]
     return {
         "runs": group.name,
         "seeds": seeds_shown(runs),
@@ -174,131 +170,63 @@ def _outcomes(group: Variant, skip: int, graded: bool = False) -> Row:
         "timeouts": per_run(whole, "timeout", skip),
         "violations per goal": per_goal(whole, skip),
         "return": per_run(runs, "return", skip, mean=True),
-        **({"cost": per_run(runs, "cost", skip, mean=True)} if graded else {}),
+        "cost": per_run(runs, "cost", skip, mean=True),
         "steps": per_run(runs, "steps", skip, mean=True),
         "interventions": per_run(runs, "interventions", skip, mean=True),
+        "K": estimate([k.mean() for k in armed]),
+        "changes of K": estimate([float((np.diff(k) != 0).sum()) for k in armed]),
         "violation probability": violation_probability(runs, skip),
         "violations, full training": per_run(whole, "violation", 0),
+        "minutes, full training": estimate([run.total("seconds") / 60 for run in runs]),
     }
 
 
-def comparison_table(task: TaskRuns) -> Exhibit | None:
-    """ADVICE against each other method: violations and timeouts after activation."""
-    skip, methods = task.after, task.methods
-    counts, late = (
-        {method: totals(runs, column, skip) for method, runs in methods.items()}
-        for column in ("violation", "timeout")
-    )
-    goals = {method: per_goal(complete(runs), skip) for method, runs in methods.items()}
-    arrays = {method: np.array([*seeds.values()]) for method, seeds in counts.items() if seeds}
-    mine = arrays.pop("advice", None)
-    if mine is None or not arrays:
+def comparison_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:
+    """ADVICE against each other method after activation, on one task or on several together."""
+    one = len(tasks) == 1
+    rows: list[Row] = []
+    incomplete = []
+    for method in method_order(m for task in tasks for m in task.methods if m != "advice"):
+        found = []  # per task: complete runs of ADVICE and of the other, and episodes to skip
+        for task in tasks:
+            pair = [complete(task.methods.get(m, [])) for m in ("advice", method)]
+            if min(map(len, pair)) >= (1 if one else MIN_SEEDS):
+                found.append((pair, task.activation))
+        if len(found) >= min(2, len(tasks)):
+            rows.append({"against": method_label(method), **_differences(found, one)})
+        else:
+            incomplete.append(method)
+    if not rows:
         return None
-    unpaired = "no common seed"
-    rows: list[Row] = [
-        {
-            "against": method_label(method),
-            "pairs": len(set(counts["advice"]) & set(counts[method])),
-            "fewer violations, %": _percent(stats.saving(estimate(mine), estimate(theirs))),
-            "fewer violations per goal, %": _percent(stats.saving(goals["advice"], goals[method])),
-            "violations, difference": stats.paired_difference(counts["advice"], counts[method])
-            or unpaired,
-            "timeouts, difference": stats.paired_difference(late["advice"], late[method])
-            or unpaired,
-            "probability of fewer": stats.improvement_probability([mine], [theirs]),
-            "rank test, p": stats.rank_test(mine, theirs),
-        }
-        for method, theirs in arrays.items()
-    ]
-    about = "ADVICE against each other method"
-    return Exhibit(task.task, "comparison", about, not_compared(counts), rows)
-
-
-def _percent(found: Interval) -> Interval:
-    return Interval(*(100.0 * x for x in found))
-
-
-def aggregate_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:
-    """All tasks together: violations relative to plain DDPG's on the same task."""
-    found = []  # per task: method -> complete runs, and episodes to skip
-    for task in tasks:
-        runs = {m: whole for m, every in task.methods.items() if (whole := complete(every))}
-        enough = "ddpg" in runs and min(map(len, runs.values())) >= MIN_SEEDS
-        if enough and per_run(runs["ddpg"], "violation", task.after).value > 0:
-            found.append((runs, task.after))
-    if len(found) < 2:
-        return None
-    methods = [m for m in found[0][0] if all(m in runs for runs, _ in found)]
-    counts = {
-        m: [np.array([run.total("violation", skip) for run in runs[m]]) for runs, skip in found]
-        for m in methods
-    }
-    goals = {m: [per_goal(runs[m], skip) for runs, skip in found] for m in methods}
-    means = {m: [estimate(x) for x in counts[m]] for m in methods}
-    base, ours = means["ddpg"], counts.get("advice")
-    rows: list[Row] = [
-        {
-            "method": method_label(m),
-            "runs": sum(map(len, counts[m])),
-            "violations": stats.ratio(means[m], base) if m != "ddpg" else 1,
-            "violations per goal": stats.ratio(goals[m], goals["ddpg"]) if m != "ddpg" else 1,
-            "timeouts": float(
-                np.mean([run.total("timeout", skip) for runs, skip in found for run in runs[m]])
-            ),
-            "probability that ADVICE has fewer": stats.improvement_probability(ours, counts[m])
-            if ours and m != "advice"
-            else "–",
-        }
-        for m in methods
-    ]
+    if one:
+        about = "ADVICE against each other method"
+        return Exhibit(tasks[0].task, "comparison", about, not_compared(incomplete), rows)
     caption = (
-        "Violations and violations per goal are divided by DDPG's on the same task; geometric "
-        f"mean over {len(found)} tasks (those with at least {MIN_SEEDS} seeds of each method)."
+        "Geometric means of ratios and mean probabilities over the tasks on which both have at "
+        f"least {MIN_SEEDS} complete runs."
     )
-    title = "All tasks together: violations after activation, relative to DDPG"
-    return Exhibit("", "all-tasks", title, caption, rows)
+    about = "All tasks together: ADVICE against each other method, after activation"
+    return Exhibit("", "all-tasks", about, caption, rows)
 
 
-def k_table(task: TaskRuns) -> Exhibit | None:
-    """How K changed while the shield was armed: episodes in a row at each K, changes per run."""
-    groups = {}  # name -> K of each armed episode, by run
-    for group in task.groups:
-        columns = [run.column("k").astype(np.int64) for run in usable(group.runs)]
-        if armed := [k[k > 0] for k in columns if k.any()]:
-            groups[group.name] = armed
-    every = sorted({int(k) for runs in groups.values() for k in np.concatenate(runs)})
-    rows: list[Row] = []
-    for name, runs in groups.items():
-        lengths = [stats.run_lengths(k) for k in runs]
-        at_k = {f"episodes in a row at K = {k}": [n.get(k, 0.0) for n in lengths] for k in every}
-        rows.append(
-            {
-                "runs": name,
-                "seeds": seeds_shown(runs),
-                **{title: estimate(values) for title, values in at_k.items()},
-                "changes of K": estimate([np.count_nonzero(np.diff(k)) for k in runs]),
-                "mean |K − K*|": estimate(
-                    [np.abs(k - np.bincount(k).argmax()).mean() for k in runs]
-                ),
-            }
-        )
-    about = "consecutive episodes per K, and changes of K"
-    return Exhibit(task.task, "k", about, "", rows) if rows else None
-
-
-def time_table(tasks: Sequence[TaskRuns]) -> Exhibit:
-    """Compute time: minutes per run and environment steps per second."""
-    rows: list[Row] = []
-    for task in tasks:
-        for method, runs in task.methods.items():
-            spent = [(run.total("seconds"), run.total("steps")) for run in usable(runs)]
-            rows.append(
-                {
-                    "task": task.task,
-                    "method": method_label(method),
-                    "runs": len(spent),
-                    "minutes per run": estimate([seconds / 60 for seconds, _ in spent]),
-                    "steps per second": estimate([n / s for s, n in spent if s > 0]),
-                }
-            )
-    return Exhibit("", "compute-time", "Compute time per run", "", rows)
+def _differences(found: Sequence[tuple[list[list[Run]], int]], one: bool) -> Row:
+    """How ADVICE differs from another method; ``one``: on one task, so that seeds pair."""
+    ours, theirs = (
+        [np.array([run.total("violation", skip) for run in pair[side]]) for pair, skip in found]
+        for side in (0, 1)
+    )
+    means = ([estimate(counts) for counts in side] for side in (ours, theirs))
+    goals = ([per_goal(pair[side], skip) for pair, skip in found] for side in (0, 1))
+    row: Row = {
+        "tasks": len(found),
+        "fewer violations, %": stats.saving(*means),
+        "fewer violations per goal, %": stats.saving(*goals),
+        "probability of fewer": stats.improvement_probability(ours, theirs),
+    }
+    if one:
+        ((pair, skip),) = found
+        for name, column in (("violations", "violation"), ("timeouts", "timeout")):
+            counts = (totals(runs, column, skip) for runs in pair)
+            row[f"{name}, difference"] = stats.paired_difference(*counts)
+        row["rank test, p"] = stats.rank_test(ours[0], theirs[0])
+    return row
