@@ -256,7 +256,7 @@ def bench(
 
     if status is not None:
         states = [status_of(cell) for cell in read_grid(status)]
-        console().print(grid_table(states, os.cpu_count() or 1, len(states)))
+        console().print(grid_table(states, os.cpu_count() or 1))
         return 0
     parallel = os.cpu_count() or 1 if processes is None else processes
     check_positive(seeds=seeds, processes=parallel, attempts=attempts, stall_minutes=stall_minutes)
