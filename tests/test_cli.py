@@ -395,6 +395,6 @@ def test_demo_shows_both_runs_and_how_to_go_on(
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     assert (tmp_path / "report" / "index.html").exists()
     commands = [line.split("#")[0] for line in out.splitlines() if line.startswith("  advice ")]
-    assert len(commands) == 3
+    assert len(commands) == 2
     for line in commands:
         parse(line.split()[1], line.split()[2:])  # they are commands as they stand

@@ -29,7 +29,7 @@ RECORDS_ONLY = (
     "shields.cautiousness",
     "shields.bounds",
 )
-RE_SIMULATING = ("maps", "shields", "page", "replay_page")
+RE_SIMULATING = ("shields", "page", "replay_page")
 """Modules of reports that re-simulate episodes, or import one that does."""
 
 

@@ -74,7 +74,7 @@ def bench(
                 raise AdviceError(f"this part needs a shield that is not there: {cell.after}")
     if status is not None or dry_run:
         states = [status_of(cell) for cell in cells]
-        console().print(grid_table(states, parallel, 20 if dry_run else len(states)))
+        console().print(grid_table(states, parallel))
         todo = [state for state in states if state.state != "done"]
         left = sum(state.cell.config.episodes - state.episode for state in todo)
         shared = sum(state.cell.shared for state in todo if not state.episode)

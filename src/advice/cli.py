@@ -151,8 +151,8 @@ def report(
     from advice.reports.page import write_report
 
     made = write_report(runs, out, any_version, say, trust_task)
-    for item in made.collection.left_out:
-        say(f"left out {item.path}: {item.why}")
+    for path, why in made.collection.left_out.items():
+        say(f"left out {path}: {why}")
     for task in made.collection.tasks:
         for line in task.missing:
             say(f"{task.task}: {line}")
