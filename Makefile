@@ -61,7 +61,7 @@ test-lowest: pyproject.toml | .venv-lowest/bin/python
 TORCH ?= torch==2.13.0
 $(VENV)/.extras: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet '$(TORCH)'
-	$(BIN)/python -m pip install --quiet -e '.[dev,sb3,ray,foreign]' 'playwright>=1.48'
+	$(BIN)/python -m pip install --quiet -e '.[dev,sb3,ray,foreign,wandb]' 'playwright>=1.48'
 	@touch $@
 
 test-extras: test-integrations

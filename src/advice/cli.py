@@ -48,6 +48,7 @@ def train(
     out: Path = Path("runs"),
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
+    wandb: bool = False,
 ) -> int:
     """Train one agent with one method on one task. The same command again resumes the run.
 
@@ -55,6 +56,7 @@ def train(
         out: Root of the results; this run goes to OUT/<task>/<method>/seed-<n>.
         overwrite: Delete the run's folder and start again.
         checkpoint_seconds: Seconds between checkpoints, which are taken when an episode ends.
+        wandb: Also log to Weights & Biases (needs advice-rl[wandb]; WANDB_MODE=offline works too).
     """
     from advice.display import TrainingDisplay
     from advice.envs.tasks import short_name
@@ -67,7 +69,7 @@ def train(
     folder = RunFolder.of(out, config)
     display = TrainingDisplay()
     with display.progress:
-        result = run(config, folder, display, overwrite, checkpoint_seconds)
+        result = run(config, folder, display, overwrite, checkpoint_seconds, wandb=wandb)
     if not result.finished:
         say(f"stopped after episode {result.counters.episode}; the same command again continues")
         return INTERRUPTED

@@ -5,6 +5,8 @@ such part of the same task, seed, agent and environment is the trunk, which keep
 episodes where others branch off. A branch repeats the recorded actions in the simulator, so that
 its shield, replay buffer and records fill as if it had trained itself, then takes over the kept
 agent and goes on. The result is the same to the bit as a run from the start.
+
+The tabular shield is armed from the start: its run is the trunk's until it intervenes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from advice.runs.grid import Cell
 from advice.runs.loop import ActiveRun, Result, train
 from advice.runs.methods import find_method
 from advice.runs.records import RunFolder, provenance
-from advice.types import Array, EpisodeRecord
+from advice.types import Array, EpisodeRecord, Transition
 
 
 def unshielded(config: TrainConfig) -> int:
@@ -47,9 +49,10 @@ def share_beginnings(cells: Sequence[Cell]) -> list[Cell]:
     for group in groups.values():
         trunk = max(group, key=lambda cell: unshielded(cell.config))  # the first of the longest
         path, points = trunk.folder.path, set()
-        for cell in group:
-            point = unshielded(cell.config)
-            if point and cell is not trunk:
+        for cell in (cell for cell in group if cell is not trunk):
+            tabular = find_method(cell.config.method).shield == "tabular"  # which rarely acts
+            shareable = cell.config.episodes if tabular else unshielded(cell.config)
+            if point := min(shareable, unshielded(trunk.config)):
                 found[cell.folder.path] = cell._replace(trunk=path, shared=point)
                 points.add(point)
         found[path] = trunk._replace(keep=tuple(sorted(points)))
@@ -71,26 +74,34 @@ def may_branch(trunk: Path, episode: int) -> bool:
 
 
 class BeginningDiffersError(Exception):
-    """The trunk's actions lead elsewhere on this machine."""
+    """A run is the same as its trunk for so many episodes only: its shield acted, say."""
 
 
 class _Recorded:
     """An agent that proposes what another run did, and fills the replay buffer of its own."""
 
     def __init__(self, agent: Agent, trunk: RunFolder, records: list[EpisodeRecord], space: Any):
-        self.observe = agent.observe
-        actions, _ = trunk.read_steps(0, records[-1].total_steps, space)
-        self._actions = iter(actions.reshape(-1, *space.shape))
-        self._records = iter(records)
+        self._agent, self._records, self._space = agent, records, space
+        self._executed, self._proposed = trunk.read_steps(0, records[-1].total_steps, space)
+        self._episode = self._step = 0
+
+    @property
+    def multiplier(self) -> float:
+        return self._records[self._episode - 1].multiplier
 
     def start_episode(self) -> None:
-        self.multiplier = next(self._records).multiplier
+        self._episode += 1
 
     def act(self, obs: Array) -> Array:
-        action = next(self._actions, None)
-        if action is None:
-            raise BeginningDiffersError
-        return np.asarray(action)
+        if self._step == self._records[self._episode - 1].total_steps:  # it ended here
+            raise BeginningDiffersError(self._episode - 1)
+        return self._proposed[self._step].reshape(self._space.shape)
+
+    def observe(self, step: Transition) -> None:
+        if (np.ravel(step.action) != self._executed[self._step]).any():
+            raise BeginningDiffersError(self._episode - 1)
+        self._agent.observe(step)
+        self._step += 1
 
     def learn(self) -> None: ...
     def end_episode(self, cost: float) -> None: ...
@@ -118,7 +129,7 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
             run.episode()
         for mine, theirs in zip(run.folder.read_episodes(), records, strict=True):
             if mine._replace(seconds=theirs.seconds) != theirs:
-                raise BeginningDiffersError
+                raise BeginningDiffersError(theirs.episode - 1)
         run.agent = agent
         agent.restore(*state)
         if run.finished:
@@ -132,11 +143,12 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
 
 def train_cell(cell: Cell) -> Result:
     """:func:`advice.runs.loop.train`, beginning with what the run shares with its trunk."""
-    run = partial(train, cell.config, cell.folder, keep=cell.keep)
-    trunk = RunFolder(cell.trunk or "")
-    if not (cell.trunk and trunk.config_file.exists()):
-        return run()
-    try:
-        return run(begin=partial(repeat, trunk=trunk, episodes=cell.shared))
-    except BeginningDiffersError:
-        return run(overwrite=True)
+    run, trunk = partial(train, cell.config, cell.folder, keep=cell.keep), RunFolder(cell.trunk or "")
+    episodes = cell.shared if cell.trunk and trunk.config_file.exists() else 0
+    while episodes:
+        try:
+            return run(begin=partial(repeat, trunk=trunk, episodes=episodes))
+        except BeginningDiffersError as error:
+            kept = (point for point in range(error.args[0], 0, -1) if trunk.kept_file(point).exists())
+            episodes = next(kept, 0)
+    return run()

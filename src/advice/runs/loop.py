@@ -7,9 +7,10 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.config import ShieldConfig, TrainConfig
+from advice.config import ShieldConfig, TrainConfig, flat
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, RecordWriter
@@ -67,11 +68,12 @@ def train(
     checkpoint_seconds: float = 30.0,
     begin: Callable[[ActiveRun], None] | None = None,
     keep: Collection[int] = (),
+    wandb: bool = False,
 ) -> Result:
     """Train in ``folder``, resuming by itself if a part of this very run is there already.
 
-    For :mod:`advice.runs.branching`: ``begin`` may take a new run some episodes further, and the
-    agent is kept as it is after the episodes ``keep``.
+    ``wandb`` also logs to Weights & Biases. For :mod:`advice.runs.branching`: ``begin`` may take a
+    new run some episodes further, and the agent is kept as it is after the episodes ``keep``.
     """
     listener = listener or Listener()
     folder = folder if isinstance(folder, RunFolder) else RunFolder(folder)
@@ -100,7 +102,7 @@ def train(
             if not run.finished:
                 listener.started(config, folder, run.counters)
                 listener.ready(agent, shield)
-                with run.recording(), signals_to(run.ask_to_stop):
+                with run.recording(wandb), signals_to(run.ask_to_stop):
                     run.go_on(checkpoint_seconds)
             if run.finished:
                 if not folder.done_file.exists():
@@ -155,15 +157,20 @@ class ActiveRun:
         self._next_sign = 0.0  # when to show again that steps are taken
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self, wandb: bool = False) -> Iterator[None]:
         """Open the records at the counters' place, and close them whatever happens."""
         records = RecordWriter(self.folder, self.env.action_space, *self.counters[:2])
-        with closing(records) as self.records:
+        with ExitStack() as opened:
+            self.records = opened.enter_context(closing(records))
             before = self.folder.read_episodes()
             self._recent = deque(before, maxlen=100)
             self.session.usual_cost.extend(x.cost for x in before if x.violation and x.k == 0)
-            with closing(EventWriter(self.folder.path, len(before))) as self.events:
-                yield
+            self.loggers: list[Any] = [EventWriter(self.folder.path, len(before))]
+            if wandb:
+                self.loggers.append(WandbWriter(self.folder.path, self.config))
+            for logger in self.loggers:
+                opened.callback(logger.close)
+            yield
 
     @property
     def finished(self) -> bool:
@@ -245,7 +252,9 @@ class ActiveRun:
         self.counters = Counters(number, record.total_steps, violations)
         self.records.episode(record)
         self._recent.append(record)
-        self.events.write(record, self._recent)
+        scalars = scalars_of(record, self._recent)
+        for logger in self.loggers:
+            logger.write(number, scalars)
         self.listener.episode_ended(record, self.counters)
         if number in self.keep:
             write_arrays(self.folder.kept_file(number), *agent.snapshot(), "beginning", 1)
@@ -257,8 +266,8 @@ class ActiveRun:
 
     def save(self) -> None:
         """Records first, then the checkpoint that counts on them."""
-        self.records.flush()
-        self.events.flush()
+        for part in (self.records, *self.loggers):
+            part.flush()
         self.checkpointer.save(self.counters)
 
     def export(self) -> None:
@@ -330,21 +339,54 @@ class EventWriter:
             start = SessionLog(status=SessionLog.START)
             self._file.write_event(Event(step=episode + 1, session_log=start))
 
-    def write(self, record: EpisodeRecord, recent: Collection[EpisodeRecord]) -> None:
-        scalars = {
-            "episode/return": record.episode_return,
-            "episode/steps": record.steps,
-            "episode/cost": record.cost,
-            "episode/violation": record.violation,
-            "episode/success": record.success,
-            "recent/violation_rate": sum(r.violation for r in recent) / len(recent),
-            "recent/success_rate": sum(r.success for r in recent) / len(recent),
-            "shield/interventions": record.interventions,
-            "shield/no_safe_action": record.no_safe_action,
-            "shield/k": record.k,
-            "agent/multiplier": record.multiplier,
-        }
+    def write(self, episode: int, scalars: dict[str, float]) -> None:
         for name, value in scalars.items():
-            summary, now = self._scalar(name, float(value)), time.time()
-            event = self._event(summary=summary, step=record.episode, wall_time=now)
-            self._file.write_event(event)
+            summary, now = self._scalar(name, value), time.time()
+            self._file.write_event(self._event(summary=summary, step=episode, wall_time=now))
+
+
+class WandbWriter:
+    """The same for Weights & Biases; a resumed run goes on in its wandb run, by the kept id."""
+
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise AdviceError("--wandb needs: pip install 'advice-rl[wandb]'") from None
+        name = folder / "wandb-id.txt"
+        if not name.exists():
+            name.write_text(uuid.uuid4().hex[:8])
+        self._run: Any = wandb.init(
+            project="advice",
+            name=f"{config.task} {config.method} seed {config.seed}",
+            id=name.read_text(),
+            resume="allow",
+            dir=str(folder),
+            config=flat(config),
+            settings=wandb.Settings(silent=True),
+        )
+        self._run.define_metric("*", step_metric="episode")
+        self.close = self._run.finish
+
+    def write(self, episode: int, scalars: dict[str, float]) -> None:
+        self._run.log({"episode": episode, **scalars})
+
+    def flush(self) -> None: ...
+
+
+def scalars_of(record: EpisodeRecord, recent: Collection[EpisodeRecord]) -> dict[str, float]:
+    """What loggers get of an episode, by name; ``recent`` ends with it."""
+    scalars = {
+        "episode/return": record.episode_return,
+        "episode/steps": record.steps,
+        "episode/cost": record.cost,
+        "episode/violation": record.violation,
+        "episode/success": record.success,
+        "recent/violation_rate": sum(r.violation for r in recent) / len(recent),
+        "recent/success_rate": sum(r.success for r in recent) / len(recent),
+        "shield/interventions": record.interventions,
+        "shield/no_safe_action": record.no_safe_action,
+        "shield/k": record.k,
+        "agent/multiplier": record.multiplier,
+    }
+    return {name: float(value) for name, value in scalars.items()}

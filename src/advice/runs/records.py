@@ -218,7 +218,7 @@ class RunFolder:
         for path in (
             *(self.done_file, self.config_file, self.error_file, self.episodes_file),
             *(self.actions_file, self.shield_file, self.card_file, self.agent_file),
-            *self.path.glob("events.*"),
+            *(self.path / "wandb-id.txt", *self.path.glob("events.*")),
         ):
             path.unlink(missing_ok=True)
         if self.checkpoint.exists():
