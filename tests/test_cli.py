@@ -118,6 +118,7 @@ def test_help_needs_no_heavy_import() -> None:
         (("check-env", "Foo-v0"), "no environment 'Foo-v0'; expected a task (semi-random-goal"),
         (("check-env", "CartPol-v1"), "no environment 'CartPol-v1', did you mean 'CartPole-v1'?"),
         (("replay", "nowhere", "--worst", "--first-violation"), "choose one of --episode N"),
+        (("replay", "nowhere", "--any"), "--any goes with --first-violation"),
     ],
 )
 def test_mistakes_are_explained(
@@ -286,12 +287,15 @@ def test_a_folder_of_many_runs_names_them(grid: Path, capsys: pytest.CaptureFixt
     assert f"{grid}: 2 runs in this folder, name one:\n  {grid}/randomised-goal/advice" in err
 
 
-def test_a_dry_run_sums_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_dry_run_sums_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("advice.runs.plan.measure", lambda config: 100.0)
     code, out, _ = run(capsys, "bench", "--suite", "paper", "--dry-run", "--out", str(tmp_path))
     assert code == 0
     assert len(out.splitlines()) < 40
-    assert "290 queued" in out
-    assert re.search(r"542500 episodes to do, of which \d+ are shared with other runs", out)
+    assert re.search(r"core +120 +0 +240000 +60000 ", out)  # a quarter is shared
+    assert re.search(r"shared beginnings save \d+\.\d of \d+\.\d core-hours", out)
 
 
 def test_status_of_a_grid(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -395,6 +399,6 @@ def test_demo_shows_both_runs_and_how_to_go_on(
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     assert (tmp_path / "report" / "index.html").exists()
     commands = [line.split("#")[0] for line in out.splitlines() if line.startswith("  advice ")]
-    assert len(commands) == 2
+    assert len(commands) == 3
     for line in commands:
         parse(line.split()[1], line.split()[2:])  # they are commands as they stand

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from advice.config import TrainConfig
-from advice.printing import console, say
+from advice.printing import console, print_table, say
 from advice.types import AdviceError, SettingError
 
 INTERRUPTED = 130
@@ -41,7 +41,7 @@ def bench(
         attempts: How often a failing run is tried, each time from its checkpoint.
         stall_minutes: A run that takes no step for this long is stopped and tried again.
         only_missing: Keep finished runs (--no-only-missing: delete them and run all again).
-        dry_run: Only list the runs and their state, and say how many episodes are to do.
+        dry_run: Only print what would run, what runs share, and the time and disk it takes.
         status: Only print the state of the grid in this folder.
         engine: Where to run: processes on this machine, or a Ray cluster (needs advice-rl[ray]).
         address: Ray: the cluster's address (auto, or ray://HOST:PORT).
@@ -51,34 +51,34 @@ def bench(
     from advice.runs.branching import share_beginnings
     from advice.runs.engines import run_local, run_ray
     from advice.runs.grid import read_grid, status_of, write_grid
+    from advice.runs.plan import plan
     from advice.runs.records import RunFolder
     from advice.runs.studies import Study, cells_of, find_suite
 
     parallel = os.cpu_count() or 1 if processes is None else processes
     check_positive(seeds=seeds, processes=parallel, attempts=attempts, stall_minutes=stall_minutes)
     if status is not None:
-        cells = read_grid(status)
+        console().print(grid_table([status_of(cell) for cell in read_grid(status)], parallel))
+        return 0
+    tasks = tuple(map(short_name, tasks))
+    if suite:
+        studies = find_suite(suite, config, tasks, methods)
     else:
-        tasks = tuple(map(short_name, tasks))
-        if suite:
-            studies = find_suite(suite, config, tasks, methods)
-        else:
-            tasks, methods = tasks or (config.task,), methods or (config.method,)
-            studies = (Study("", tasks, methods, method_settings={}),)
-        out = out.resolve() if engine == "ray" else out  # its nodes have working folders of theirs
-        numbers = range(config.seed, config.seed + seeds)
-        cells = share_beginnings(cells_of(studies, numbers, out, config))
-        present = {cell.folder.path for cell in cells}
-        for cell in cells:
-            if cell.after and cell.after not in present and not (cell.after / "done").exists():
-                raise AdviceError(f"this part needs a shield that is not there: {cell.after}")
-    if status is not None or dry_run:
-        states = [status_of(cell) for cell in cells]
-        console().print(grid_table(states, parallel))
-        todo = [state for state in states if state.state != "done"]
-        left = sum(state.cell.config.episodes - state.episode for state in todo)
-        shared = sum(state.cell.shared for state in todo if not state.episode)
-        say(f"{left} episodes to do, of which {shared} are shared with other runs")
+        tasks, methods = tasks or (config.task,), methods or (config.method,)
+        studies = (Study("", tasks, methods, method_settings={}),)
+    out = out.resolve() if engine == "ray" else out  # its nodes have working folders of theirs
+    numbers = range(config.seed, config.seed + seeds)
+    cells = share_beginnings(cells_of(studies, numbers, out, config))
+    present = {cell.folder.path for cell in cells}
+    for cell in cells:
+        if cell.after and cell.after not in present and not (cell.after / "done").exists():
+            raise AdviceError(f"this part needs a shield that is not there: {cell.after}")
+    if dry_run:
+        say("measuring the speed of this machine ...")
+        rows, words = plan(cells, parallel, only_missing)
+        titles = ("study", "runs", "done", "episodes to do", "of these shared", "core-hours alone")
+        print_table((*titles, "core-hours"), rows)
+        say(words)
         return 0
     with RunFolder(out).locked():
         for cell in cells:

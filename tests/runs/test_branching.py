@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import LOOK_AHEAD, SMALL_SHIELD, assert_same_run, small
 
-from advice.config import EnvConfig, TrainConfig
+from advice.config import EnvConfig, TabularConfig, TrainConfig
 from advice.files import write_json
 from advice.runs.branching import may_branch, share_beginnings, unshielded
 from advice.runs.engines import DONE, run_cell
@@ -20,6 +20,7 @@ from advice.runs.grid import Cell
 from advice.runs.loop import train
 from advice.runs.records import RunFolder
 from advice.runs.studies import SUITES, cells_of
+from advice.shields import tabular
 
 FIXED = dataclasses.replace(LOOK_AHEAD, arm="fixed")
 TRUNK = small("ddpg", episodes=20)
@@ -32,6 +33,8 @@ BRANCHES: dict[str, TrainConfig] = {
         episodes=12, shield=dataclasses.replace(SMALL_SHIELD, construction_episodes=6)
     ),
     "shorter": small("ddpg", episodes=4),
+    "tabular": small("tabular", episodes=20),
+    "tabular-acts": small("tabular", episodes=20, tabular=TabularConfig(within=True)),
 }
 
 
@@ -61,8 +64,10 @@ def provenance(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", BRANCHES)
 def test_a_branch_is_the_run_from_the_start(
-    name: str, grid: dict[str, Cell], tmp_path: Path
+    name: str, grid: dict[str, Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name == "tabular-acts":
+        monkeypatch.setattr(tabular, "REACH", 0.12)  # so that it soon matches something
     train(BRANCHES[name], tmp_path / "whole")
     branched = run(grid[name])
     assert_same_run(branched, tmp_path / "whole")
@@ -71,8 +76,12 @@ def test_a_branch_is_the_run_from_the_start(
     records = RunFolder(branched).read_episodes()
     acted = any(record.interventions for record in records)
     source = provenance(branched).get("branched", {"after_episode": 0})
-    assert source["after_episode"] == grid[name].shared > 0
-    assert acted == (name != "shorter")
+    if name == "tabular-acts":  # it intervened, so less is shared
+        assert acted
+        assert source["after_episode"] == 4  # the last kept point before episode 6
+    else:
+        assert source["after_episode"] == grid[name].shared > 0
+        assert acted == (name not in ("shorter", "tabular"))
     shared = source["after_episode"]
     assert records[:shared] == grid["trunk"].folder.read_episodes()[:shared]  # with its seconds
 
@@ -81,9 +90,9 @@ def test_where_the_grid_branches(grid: dict[str, Cell]) -> None:
     trunk = grid["trunk"]
     assert {name: cell.shared for name, cell in grid.items() if cell.trunk} == {
         **dict.fromkeys(("paper", "default", "fixed-k", "windows"), 8),
-        **{"earlier": 6, "shorter": 4},
+        **{"earlier": 6, "shorter": 4, "tabular": 20, "tabular-acts": 20},
     }
-    assert trunk.keep == (4, 6, 8)
+    assert trunk.keep == (4, 6, 8, 20)
     assert all(trunk.folder.kept_file(point).exists() for point in trunk.keep)
     assert may_branch(trunk.folder.path, 8)
     assert not may_branch(trunk.folder.path.parent / "nowhere", 8)
@@ -95,7 +104,6 @@ def test_other_beginnings_are_not_shared(tmp_path: Path) -> None:
         "limit": dataclasses.replace(TRUNK, env=EnvConfig(max_episode_steps=50)),
         "agent": dataclasses.replace(TRUNK, agent=dataclasses.replace(TRUNK.agent, hidden_size=17)),
         "method": dataclasses.replace(TRUNK, method="rcpo"),
-        "tabular": dataclasses.replace(TRUNK, method="tabular"),
         "budget": dataclasses.replace(TRUNK, stop_after_violations=3),
         "early": small(shield=LOOK_AHEAD),
         "transfer": small(shield_from="elsewhere"),

@@ -18,11 +18,12 @@ from helpers import assert_same_run, small
 
 from advice.cli import main
 from advice.config import AgentConfig, ShieldConfig, TrainConfig
+from advice.runs import plan as plans
 from advice.runs.branching import share_beginnings
 from advice.runs.engines import run_local, run_ray
 from advice.runs.grid import Cell, read_grid, status_of, write_grid
 from advice.runs.loop import train
-from advice.runs.records import RunFolder
+from advice.runs.records import COLUMNS, RunFolder
 from advice.runs.studies import SHIFTS, SUITES, cells_of, find_suite, with_settings
 from advice.threads import one_thread
 from advice.types import AdviceError
@@ -84,17 +85,38 @@ def test_the_paper_comes_in_its_order() -> None:
     assert {(c.shield.arm, c.shield.construction_episodes) for c in core} == {("fixed", 1000)}
 
 
-def test_what_the_paper_suite_shares() -> None:
-    cells = share_beginnings(suite_cells("paper"))
-    shared: Counter[str] = Counter()
-    for cell in cells:
-        shared[cell.config.study] += cell.shared
-    # per task and seed: ADVICE's first 1,000 episodes
-    assert shared["core"] == 4 * 5 * 1000
-    assert shared["transfer"] == 5 * 3 * 1000  # the plain methods are the beginning of core's
-    assert [shared[f"activation-{e}"] for e in (250, 500, 750)] == [1250, 2500, 3750]
-    assert shared["windows-2-10"] == shared["fixed-k-3"] == shared["paper-settings"] == 5000
-    assert shared["early"] == 0
+def test_the_plan_says_what_shared_beginnings_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "measure", lambda config: 150.0)  # an episode takes a second
+    cells = share_beginnings(cells_of(SUITES["paper"], range(5), tmp_path, TrainConfig()))
+    rows, words = plans.plan(cells, processes=2)
+    parts = {study: tuple(map(float, figures)) for study, *figures in rows}
+    runs, done, episodes, shared, alone, hours = parts["core"]
+    assert (runs, done, episodes) == (4 * 6 * 5, 0, 4 * 6 * 5 * 2000)
+    # per task and seed: ADVICE's first 1,000 episodes and all of the tabular shield's
+    assert shared == 4 * 5 * (1000 + 2000)
+    # the plain methods and the table are the first 1,000 episodes of core's
+    assert parts["transfer"][3] == 5 * 4 * 1000
+    assert [parts[f"activation-{e}"][3] for e in (250, 500, 750)] == [1250, 2500, 3750]
+    assert parts["windows-2-10"][3] == parts["fixed-k-3"][3] == parts["paper-settings"][3] == 5000
+    assert parts["early"][3] == 0
+    runs, done, episodes, shared, alone, hours = parts["all"]
+    assert (runs, done) == (58 * 5, 0)
+    assert alone == pytest.approx(episodes / 3600, abs=0.05)
+    assert alone - hours == pytest.approx(0.85 * shared / 3600, abs=0.1)
+    assert f"of {alone} core-hours" in words
+    # a trunk that has gone on without keeping its agent shares nothing
+    write_run(cells[0], episodes=1500)
+    again = {study: tuple(map(float, figures)) for study, *figures in plans.plan(cells, 2)[0]}
+    lost = parts["core"][3] - again["core"][3]
+    assert lost == 1000  # of ADVICE on this task and seed; the table's part is still to come
+
+
+def write_run(cell: Cell, episodes: int) -> None:
+    cell.folder.path.mkdir(parents=True)
+    rows = [f"{i},5,{5 * i},1.0,0.2,0,0,0,0,0,0.0,1.0" for i in range(1, episodes + 1)]
+    cell.folder.episodes_file.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
 
 
 def test_no_cell_twice_and_shields_before_the_runs_that_need_them() -> None:

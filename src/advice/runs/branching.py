@@ -143,12 +143,14 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
 
 def train_cell(cell: Cell) -> Result:
     """:func:`advice.runs.loop.train`, beginning with what the run shares with its trunk."""
-    run, trunk = partial(train, cell.config, cell.folder, keep=cell.keep), RunFolder(cell.trunk or "")
+    run = partial(train, cell.config, cell.folder, keep=cell.keep)
+    trunk, again = RunFolder(cell.trunk or ""), False
     episodes = cell.shared if cell.trunk and trunk.config_file.exists() else 0
     while episodes:
         try:
-            return run(begin=partial(repeat, trunk=trunk, episodes=episodes))
+            return run(begin=partial(repeat, trunk=trunk, episodes=episodes), overwrite=again)
         except BeginningDiffersError as error:
-            kept = (point for point in range(error.args[0], 0, -1) if trunk.kept_file(point).exists())
-            episodes = next(kept, 0)
-    return run()
+            same = range(error.args[0], 0, -1)  # the last point up to which they agree
+            episodes = next((point for point in same if trunk.kept_file(point).exists()), 0)
+            again = True
+    return run(overwrite=again)
