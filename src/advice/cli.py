@@ -167,6 +167,7 @@ def replay(
     episode: int | None = None,
     worst: bool = False,
     first_violation: bool = False,
+    any: bool = False,
     out: Path = Path("replay.html"),
     video: Path | None = None,
     counterfactual: bool = False,
@@ -182,6 +183,7 @@ def replay(
         episode: The episode's number, from 1.
         worst: The episode of highest cost and, among those, lowest return.
         first_violation: The first episode with a violation after the shield was armed.
+        any: With --first-violation: also before it was armed.
         out: The page to write.
         video: Also film the episode to this mp4 file.
         counterfactual: At each intervention, also try the proposed action: was it unsafe?
@@ -194,12 +196,16 @@ def replay(
 
     if (episode is not None) + worst + first_violation > 1:
         raise AdviceError("choose one of --episode N, --worst and --first-violation")
+    if any and not first_violation:
+        raise AdviceError("--any goes with --first-violation")
     check_positive(horizon=horizon)
     if video:
         check_video_name(video)
     which: Choice | int = "intervened" if episode is None else episode
-    if worst or first_violation:
-        which = "worst" if worst else "first-violation"
+    if worst:
+        which = "worst"
+    elif first_violation:
+        which = "any-violation" if any else "first-violation"
     made = write_replay(run, out, which, video, counterfactual, horizon, trust_task)
     say(f"episode {made.episode}, {made.interventions} interventions")
     if made.counterfactuals is not None:

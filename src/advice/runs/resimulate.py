@@ -21,9 +21,9 @@ from advice.runs.methods import environment_of, episode_seed
 from advice.runs.records import RunFolder, read_actions
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
-Choice = Literal["intervened", "worst", "first-violation"]
-"""Which episode: the last armed one with interventions, the one of highest cost, or the first one
-with a violation after arming (in a run whose shield was never armed, the first one at all)."""
+Choice = Literal["intervened", "worst", "first-violation", "any-violation"]
+"""Which episode: the last armed one with interventions, the one of highest cost, the first one with
+a violation after arming, or the first one with a violation at all."""
 
 
 class Replay(NamedTuple):
@@ -67,11 +67,15 @@ def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
     if isinstance(choice, int):
         return choice
     armed = [record for record in records if record.k > 0]
-    if choice == "first-violation":
-        for record in armed or records:
+    if choice in ("first-violation", "any-violation"):
+        looked = records if choice == "any-violation" else armed
+        for record in looked:
             if record.violation:
                 return record.episode
-        when = f" after the shield was armed in episode {armed[0].episode}" if armed else ""
+        when = ""
+        if looked is armed:
+            after = f"after the shield was armed in episode {armed[0].episode}" if armed else ""
+            when = f" {after or '(its shield was never armed)'}; --any takes any episode"
         raise AdviceError(f"{folder.path}: no episode with a violation{when}")
     busy = [record.episode for record in armed if record.interventions]
     if choice == "intervened" and busy:  # the last one: the shield was then as the run left it
