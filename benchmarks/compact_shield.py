@@ -85,7 +85,11 @@ def main(path: Path | None, unsafe: int, count: int) -> None:
     figures: dict[str, float] = {}
     for package in ("numpy", "scipy", "advice"):
         figures[f"{package}_mb"] = round(megabytes(package), 1)
-    variants = {"whole": shield, "compact": shield.compact()}
+    variants = {
+        "whole": shield,
+        "float32": shield.compact("float32"),
+        "int8": shield.compact("int8"),
+    }
     print(
         f"{'':<10} {'points':>7} {'file, kB':>9} {'memory, MB':>11} {'endorse, us':>12} "
         f"{'calls/s':>8} {'other decisions':>16}"

@@ -16,8 +16,9 @@ from made_shields import (
 
 from advice import Shield
 from advice.shields.calibration import dangerous
-from advice.shields.compact import expand, shrink
+from advice.shields.compact import condense, expand, shrink
 from advice.shields.memory import Steps
+from advice.shields.neighbours import Neighbours
 from advice.types import AdviceError
 
 
@@ -39,7 +40,9 @@ def test_a_card_lies_beside_every_saved_shield(fitted, tmp_path):
         "# Shield card: my-task",
         "| episodes | 150 |",
         "| steps | 300 |",
-        str(audit),
+        f"| episodes held out | {audit.held_out_episodes} |",
+        f"| balanced accuracy | {audit.balanced_accuracy:.1%} |",
+        str(audit.at_k[shield.k - 1].false_safe),
         "at most 2.6% with 95 % confidence (Clopper-Pearson; 3 of 300 episodes",
         "| far from all data | not checked |",
         "Vetoed actions are never executed",
@@ -141,14 +144,15 @@ def test_too_few_episodes_say_how_many_are_needed(fitted, large):
 # -- small machines ----------------------------------------------------------------------------
 
 
-def test_a_compact_shield_guards_alike_from_a_small_file(large, tmp_path, queries):
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_a_compact_shield_guards_alike_from_a_small_file(large, weights, tmp_path, queries):
     large.save(tmp_path / "shield.safetensors")
-    small = large.compact()
+    small = large.compact(weights)
     small.save(tmp_path / "small.safetensors")
     sizes = [(tmp_path / f"{x}.safetensors").stat().st_size for x in ("shield", "small")]
     assert sizes[1] < sizes[0] / 2
     loaded = Shield.load(tmp_path / "small.safetensors")
-    assert len(loaded._fitted().neighbours) == len(large._fitted().neighbours)
+    assert len(loaded._fitted().neighbours) < len(large._fitted().neighbours)
     pairs = list(zip(*queries, strict=True))
     alike = 0
     for pair in pairs:
@@ -156,8 +160,8 @@ def test_a_compact_shield_guards_alike_from_a_small_file(large, tmp_path, querie
         np.testing.assert_array_equal(two.action, again.action)  # saving changes nothing
         alike += one.intervened == two.intervened
     assert alike >= 0.97 * len(pairs)
-    assert "float32 weights" in str(loaded.card())
-    assert "balanced accuracy" in str(loaded.card())
+    assert f"{weights} weights" in str(loaded.card())
+    assert "| balanced accuracy |" in str(loaded.card())
 
 
 def test_float32_decides_the_same_on_the_recorded_steps(large):
@@ -177,22 +181,40 @@ def test_what_a_compact_shield_cannot_do_is_said(large):
     for call in (small.fit, small.audit, small.compact):
         with pytest.raises(AdviceError, match="compact"):
             call()
+    with pytest.raises(ValueError, match="expected float32 or int8, found 'int4'"):
+        large.compact("int4")
 
 
 def test_rules_and_far_check_stay_in_a_compact_shield(looking_ahead):
     shield = with_far_check(looking_ahead, "endorse")
     obs, action = np.full(4, 0.8, np.float32), np.zeros(2, np.float32)
     shield.forbid(obs, action)
-    small = shield.compact()
+    small = shield.compact("int8")
     assert small.guard(obs, action).reason == "forbidden"
     assert small.guard(50 * obs, action).reason == "far"
 
 
+def test_condensed_points_decide_alike():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(1500, 2))
+    safe = points[:, 0] + 0.1 * rng.normal(size=1500) > 0
+    queries = rng.normal(size=(3000, 2))
+    kept = condense(points, safe, queries, k_max=5)
+    assert len(kept) < 1000
+    votes = [
+        np.count_nonzero(safe[rows][Neighbours(points[rows], 5).sets(queries)], axis=1)
+        for rows in (np.arange(1500), kept)
+    ]
+    for k in (3, 4, 5):
+        np.testing.assert_array_equal(votes[0] >= k, votes[1] >= k)
+
+
 def test_small_weights_are_stored_once_and_for_all(large):
     arrays = {x: y for x, y in large.snapshot()[0].items() if not x.startswith("steps.")}
-    once = expand(shrink(arrays))
-    twice = expand(shrink(once))
-    for name, values in once.items():
-        np.testing.assert_array_equal(values, twice[name])
-    error = np.abs(once["encoder.w1"] - arrays["encoder.w1"]).max()
-    assert error <= np.abs(arrays["encoder.w1"]).max() / 1e6
+    for weights in ("float32", "int8"):
+        once = expand(shrink(arrays, weights))
+        twice = expand(shrink(once, weights))
+        for name, values in once.items():
+            np.testing.assert_array_equal(values, twice[name])
+        error = np.abs(once["encoder.w1"] - arrays["encoder.w1"]).max()
+        assert error <= np.abs(arrays["encoder.w1"]).max() / (254 if weights == "int8" else 1e6)

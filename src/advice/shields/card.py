@@ -18,7 +18,6 @@ _LABELLED = {
     "hindsight": "every step by what followed it, or as the caller said",
     "paper": "first steps and goals safe, violations unsafe (Eq. 2), or as the caller said",
 }
-_COUNTED = ("guarded", "forbidden", "allowed", "far", "risk", "fallback")
 _END = """
 ## Intended use
 
@@ -60,7 +59,6 @@ def make_card(shield: Shield) -> Card:
     from advice import __version__
 
     config, memory, own = shield.config, shield._memory, f"Python {platform.python_version()}"
-    name = shield.task or "a task without a name"
     about: Rows = [
         ("task", shield.task or "unknown"),
         ("observations", shield.observation_space),
@@ -74,12 +72,38 @@ def make_card(shield: Shield) -> Card:
         ("of them violations", memory.violations),
         ("labelled", _LABELLED[config.labels]),
     ]
-    text = f"# Shield card: {name}\n" + _table("Shield", about) + _table("Data", data)
-    return Card(text + (_of_fitted(shield) if shield.armed else "") + _END)
+    text = f"# Shield card: {shield.task or 'a task without a name'}\n{_table('Shield', about)}"
+    if not shield.armed:
+        return Card(text + _table("Data", data) + _END)
+    safe, audit = shield._fitted().points.safe, shield.audit()
+    data.append(("steps that vote", f"{safe.sum()} safe, {(~safe).sum()} unsafe"))
+    now, evidence = audit.at_k[max(audit.k, 1) - 1], audit.evidence
+    audited: Rows = [
+        ("episodes held out", audit.held_out_episodes),
+        ("balanced accuracy", _share(audit.balanced_accuracy)),
+        ("unsafe steps that pass (false safe)", now.false_safe),
+        ("safe steps that are refused (false unsafe)", now.false_unsafe),
+        ("states near danger in which the action decides", _share(evidence.action_matters)),
+        ("states near danger in which no action is safe", _share(evidence.no_safe_action)),
+        ("held-out steps far from the fitted ones", audit.far),
+    ]
+    text += _table("Data", data) + _table("Audit, on held-out episodes", audited)
+    text += _table("Bounds", _bounds(shield)) + _table("Beside the votes", _overruled(shield))
+    if audit.warnings:
+        text += "\n## Warnings\n\n" + "".join(f"- {warning}\n" for warning in audit.warnings)
+    return Card(text + _END)
 
 
-def _of_fitted(shield: Shield) -> str:
-    """What only a fitted shield can say: audit, bounds, and what overrules its votes."""
+def _table(name: str, rows: Rows) -> str:
+    lines = [f"| {key} | {str(value).replace('|', '/')} |\n" for key, value in rows]
+    return f"\n## {name}\n\n| | |\n| --- | --- |\n{''.join(lines)}"
+
+
+def _share(value: float) -> str:
+    return "unknown" if np.isnan(value) else f"{value:.1%}"
+
+
+def _bounds(shield: Shield) -> Rows:
     measured = "not measured; `advice eval RUN --episodes 300 --certify` measures it"
     if (shown := shield.certificate) is not None:
         measured = (
@@ -87,34 +111,27 @@ def _of_fitted(shield: Shield) -> str:
             f"{shown.violations} of {shown.episodes} episodes, frozen agent and shield)"
         )
     promise = shield.calibrated or "not calibrated; `shield.calibrate()` does so"
-    bounds: Rows = [
+    return [
         ("violation probability per episode", measured),
         ("dangerous actions that pass", promise),
     ]
-    fallback = "a function of your own" if shield.fallback else shield.config.fallback
-    overruled: Rows = [("where no action is safe", fallback), ("far from all data", _far(shield))]
-    overruled += [("rule", rule) for rule in shield.rules]
-    used = ", ".join(f"{name} {shield.used[name]}" for name in _COUNTED if shield.used[name])
-    overruled.append(("proposals decided so far", used or "none"))
-    text = f"\n## Audit, on held-out episodes\n\n```\n{shield.audit()}\n```\n"
-    return text + _table("Bounds", bounds) + _table("Beside the votes", overruled)
 
 
-def _far(shield: Shield) -> str:
-    """What is done far from all data, and what counts as far."""
-    far = shield._far
-    if shield.config.far is None or far is None:
-        return "not checked"
-    if np.isinf(far.threshold[0]):
-        return (
-            f"{shield.config.far}; never: 19 held-out episodes are needed, found {far.episodes[0]}"
-        )
-    return (
-        f"{shield.config.far}; distance above {far.threshold[0]:.3g}, in at most 5 % of episodes "
-        f"like the {far.episodes[0]} held-out ones"
-    )
-
-
-def _table(name: str, rows: Rows) -> str:
-    lines = [f"| {key} | {str(value).replace('|', '/')} |\n" for key, value in rows]
-    return f"\n## {name}\n\n| | |\n| --- | --- |\n{''.join(lines)}"
+def _overruled(shield: Shield) -> Rows:
+    used, far, fallback, checked = shield.used, shield._far, shield.config.fallback, "not checked"
+    own = f"a function of your own, used {used['fallback']} times"
+    if not shield.fallback:
+        own = f"{fallback} (and {own})" if used["fallback"] else fallback
+    if shield.config.far is not None and far is not None:
+        count, guarded = far.episodes[0], used["guarded"]
+        how = f"never: 19 held-out episodes are needed, found {count}"
+        if np.isfinite(far.threshold[0]):
+            how = f"distance above {far.threshold[0]:.3g}, in at most 5 % of episodes like the "
+            how += f"{count} held-out ones"
+        rate = f"{used['far']} of {guarded} guarded proposals ({used['far'] / max(1, guarded):.1%})"
+        checked = f"{shield.config.far}; {how}; so far {rate}"
+    rows: Rows = [("where no action is safe", own), ("far from all data", checked)]
+    if shield.rules:
+        times = f"forbidden {used['forbidden']}, allowed {used['allowed']} times"
+        rows += [*(("rule", rule) for rule in shield.rules), ("rules applied", times)]
+    return rows

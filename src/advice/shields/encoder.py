@@ -88,6 +88,12 @@ class Encoder:
         latent /= UNIT
         return latent
 
+    def hidden(self, features: Floats) -> Floats:
+        """(N, hidden) values of the hidden layer of (N, d) raw features."""
+        values = self._whole(features)
+        np.maximum(values, SLOPE * values, out=values)
+        return np.rint(values) / UNIT
+
     def encode_actions(self, actions: Floats, state: Floats) -> Floats:
         """(C, latent) points of (C, d - split) actions in the state whose share is given."""
         return self.finish(self.action_share(actions), state)

@@ -6,7 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -260,9 +260,9 @@ class Shield(Decisions):
         self.certificate = certificate
         return certificate
 
-    def compact(self) -> Shield:
+    def compact(self, weights: Literal["float32", "int8"] = "float32") -> Shield:
         """A small copy that only guards; see :func:`advice.shields.compact.compact`."""
-        return compact(self)
+        return compact(self, weights)
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class Shield(Decisions):
             arrays |= {f"far.{name}": array for name, array in self._far._asdict().items()}
         if self._model is not None:
             model = self._model.snapshot()
-            arrays |= shrink(model) if self.compacted else model
+            arrays |= shrink(model, self.compacted["weights"]) if self.compacted else model
             document["summary"] = self.summary.to_list() if self.summary else None
         return arrays, document
 
