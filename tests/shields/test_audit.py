@@ -8,7 +8,15 @@ import pytest
 from made_shields import ACTIONS, OBSERVATIONS
 
 from advice import ShieldConfig
-from advice.shields.audit import Audit, audit, wilson
+from advice.shields.audit import (
+    Audit,
+    audit,
+    binned_entropy,
+    continuous_entropy,
+    pooled_spread,
+    why_no_bound,
+    wilson,
+)
 from advice.shields.fit import DangerBin, Evidence, FitSummary, _nearness
 from advice.shields.model import Points
 from advice.shields.session import SessionOptions, ShieldSession
@@ -23,6 +31,19 @@ def test_wilson_by_hand():
     assert math.isnan(wilson(0, 0).rate)
 
 
+def test_spread_by_hand():
+    """Deviations +-1 in one class and +-3 in the other: (2 + 18) / 2 degrees of freedom."""
+    points = np.array([[0.0], [2.0], [10.0], [16.0]])
+    assert pooled_spread(points, np.array([1, 1, 0, 0], bool)) == pytest.approx(math.sqrt(10))
+
+
+def test_entropies_of_known_distributions():
+    points = np.random.default_rng(0).normal(size=(20_000, 2))
+    assert continuous_entropy(points) == pytest.approx(math.log(2 * math.pi * math.e), abs=0.03)
+    four = np.repeat([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], 5, axis=0)
+    assert binned_entropy(four) == pytest.approx(math.log(4))
+
+
 def test_a_small_audit_by_hand():
     """Safe around 0, unsafe around 10; of the held out, one safe and one unsafe are misplaced."""
     train = np.array([[0.0], [0.1], [0.2], [10.0], [10.1], [10.2]])
@@ -35,9 +56,24 @@ def test_a_small_audit_by_hand():
     assert (at.k, at.false_unsafe.count, at.false_unsafe.total) == (2, 1, 3)
     assert (at.false_safe.count, at.false_safe.total) == (1, 2)
     assert at.balanced_accuracy == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert [row.total for row in found.calibration] == [2, 0, 0, 3]
+    assert found.calibration[3].rate == pytest.approx(2 / 3)
+    assert found.margins[0].gamma == pytest.approx(0.03)
+    sigma = pooled_spread(test, safe[held])
+    assert found.margins[0].bound == pytest.approx(math.exp(-(0.03**2) / (2 * sigma**2)))
+    assert found.margins[0].gamma_over_sigma == pytest.approx(0.03 / sigma)
     assert found.held_out_episodes == 5
     assert any("only 2 unsafe examples were held out" in w for w in found.warnings)
     assert "WARNING: only 2 unsafe" in str(found)
+
+
+def test_the_smallest_margin_is_found_among_many():
+    rng = np.random.default_rng(0)
+    latent = np.concatenate([rng.normal(size=(3000, 2)), rng.normal(size=(3000, 2)) + 20])
+    latent[1001], latent[4003] = [10.0, 10.0], [10.0, 10.01]
+    held = np.arange(6000) % 1000 > 0
+    found = audit(latent, np.arange(6000) < 3000, np.arange(6000), held, 4, 5)
+    assert found.margins[0].gamma == pytest.approx(0.01)
 
 
 def test_far_queries_are_counted():
@@ -65,6 +101,32 @@ def test_the_audit_of_a_shield_uses_held_out_episodes_only(fitted):
 
 def gaussian(rng, centre, count=400):
     return rng.normal(size=(count, 2)) + centre
+
+
+def test_the_bound_needs_separate_classes_with_gaussian_noise():
+    rng = np.random.default_rng(0)
+    safe, unsafe = gaussian(rng, 0.0), gaussian(rng, 8.0)
+    assert why_no_bound(safe, unsafe) == ""
+    assert "overlap" in why_no_bound(safe, gaussian(rng, 1.0))
+    skewed = rng.exponential(size=(400, 2))
+    assert "not Gaussian" in why_no_bound(skewed, skewed[::-1] + 20)
+    two_lumps = np.concatenate([gaussian(rng, 0.0), gaussian(rng, 12.0)])
+    assert "not Gaussian" in why_no_bound(two_lumps, two_lumps + 60)
+    assert "fewer than 30" in why_no_bound(safe[:29], unsafe)
+    assert "constant" in why_no_bound(np.ones((40, 2)), np.zeros((40, 2)))
+
+
+def test_the_bound_is_printed_only_where_its_assumptions_hold():
+    rng = np.random.default_rng(1)
+    safe = np.arange(800) < 400
+    held = np.arange(800) % 2 == 0
+    for apart, given in ((8.0, True), (0.5, False)):
+        latent = np.concatenate([gaussian(rng, 0.0), gaussian(rng, apart)])
+        found = audit(latent, safe, np.arange(800), held, 4, 5)
+        assert (found.no_bound == "") == given
+        assert ("bound exp(-gamma^2" in str(found)) == given
+        assert ("bound exp(-H" in str(found)) == given
+        assert ("bounds are not given: the classes overlap" in str(found)) != given
 
 
 def made_summary(matters: float, bins: tuple[DangerBin, ...] = ()) -> FitSummary:
