@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,8 +29,8 @@ FILMED = 5
 """The first so many episodes after arming are filmed."""
 _EVERY = 2  # steps per frame
 _LAST = 18  # frames of a caption's last picture
-_COLOURS = {"": "#20262e", "action replaced": "#d55e00", "success": "#1c7c50"}
-_COLOURS |= {"violation": "#c02832", "time is up": "#6e747c", "with cost": "#6e747c"}
+_COLOURS = {"": "#20262e", "action replaced": "#d55e00", "goal": "#1c7c50", "crash": "#c02832"}
+_COLOURS |= {"time is up": "#6e747c", "with cost": "#6e747c"}
 """The colour of a caption, by what happens."""
 
 
@@ -58,12 +59,14 @@ def demo_cells(
 
 def run_demo(cells: list[Cell], out: Path) -> bool:
     """Train and show; False if it was interrupted."""
+    began = time.monotonic()
     with GridDisplay(cells, 2) as display:
         done = run_local(cells, display.update)
     for cell in done.failed:
         raise AdviceError(f"{cell.name} failed: {status_of(cell).reason or 'see its log.txt'}")
     if done.stopped:
         return False
+    trained = time.monotonic()
     folders = [cell.folder for cell in cells]
     runs = [read_run(folder) for folder in folders]
     armed, last = runs[1].armed_after, len(runs[1].table)
@@ -93,10 +96,13 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
     report = write_report([out / "runs"], out / "report", trust_task=True)
     figures = sorted(report.page.parent.glob("figures/*-overview-*.png"))  # -after, -full
     shutil.copyfile(figures[0], out / "demo.png")
+    took, run = (trained - began, time.monotonic() - trained), folders[1].path
     say(
         f"figure  {out / 'demo.png'}\nreport  {report.page}\n"
-        f"To go on:\n  advice replay {folders[1].path}   # one episode, step by step\n"
-        f"  advice inspect {folders[1].path}   # how good is the shield?"
+        f"training took {took[0]:.0f} s, the rest {took[1]:.0f} s\nTo go on:\n"
+        f"  advice replay {run} --out {out / 'replay.html'}   # one episode, step by step\n"
+        f"  advice inspect {run}   # how good is the shield?\n"
+        f"  advice train --task {cells[1].config.task} --episodes 2000   # a real training"
     )
     return True
 
@@ -138,7 +144,7 @@ def _captioned(folder: RunFolder, name: str, episode: int) -> list[Array]:
         steps = slice(max(0, (number - 1) * _EVERY), number * _EVERY)
         event = "action replaced" if replay.intervened[steps].any() else ""
         if number == len(pictures) - 1:
-            event = outcome(replay)
+            event = {"violation": "crash", "success": "goal"}.get(end := outcome(replay), end)
         image = Image.new("RGB", (width + 16, height + strip), "white")
         image.paste(Image.fromarray(picture), (8, strip))
         pen = ImageDraw.Draw(image)
