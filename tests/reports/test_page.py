@@ -15,17 +15,28 @@ from made_up import write_grid, write_run
 from advice.config import EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.load import load, read_run, totals
 from advice.reports.page import Report, write_report
-from advice.reports.plots import METRICS, curve, draw_k_history, draw_row, k_history, save
+from advice.reports.plots import (
+    METRICS,
+    busiest,
+    curve,
+    draw_k_history,
+    draw_row,
+    draw_times,
+    k_history,
+    save,
+)
 from advice.reports.statistics import Estimate, Interval
 from advice.reports.style import METHOD_LOOKS, method_looks, method_order
 from advice.reports.summaries import (
     compare,
     comparison_table,
+    drift_table,
     study_table,
     summary_table,
 )
 from advice.reports.tables import Exhibit, shown, write_csv
 from advice.runs.records import COLUMNS
+from advice.runs.studies import SHIFTS
 from advice.shields.bounds import running_bounds
 
 
@@ -167,6 +178,34 @@ def drawn_and_written(drawing: Exhibit, folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+def test_up_close_are_the_episodes_in_which_k_changes_most(tmp_path: Path) -> None:
+    (run,) = write_grid(tmp_path, methods=("advice",), seeds=[0], episodes=400)
+    whole = k_history(read_run(run))
+    close = busiest(whole)
+    start = np.flatnonzero(whole["episode"] == close["episode"][0])[0]
+    for name, column in close.items():
+        assert column.tolist() == whole[name][start : start + 80].tolist()
+    moves = np.diff(whole["k_after"], prepend=whole["k_after"][0]) != 0
+    counts = [moves[i : i + 80].sum() for i in range(len(moves) - 79)]
+    assert counts[start] == max(counts) > 0
+    assert busiest(close) is close
+    page = write_report([tmp_path], tmp_path / "report").page.read_text()
+    assert 'id="figure-randomised-goal-k-history"' in page
+    assert 'id="figure-randomised-goal-k-close"' in page
+
+
+def test_compute_times_are_bars_and_dots() -> None:
+    minutes = {"ddpg": [1.0, 3.0], "advice": [4.0]}
+    rows, figure = draw_times(minutes, method_looks(minutes))
+    assert [(row["method"], row["minutes"]) for row in rows] == [
+        *(("DDPG", 1.0), ("DDPG", 3.0)),
+        ("ADVICE", 4.0),
+    ]
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == [2.0, 4.0]
+    assert [line.get_xdata().tolist() for line in axes.lines] == [*minutes.values()]
+
+
 def test_the_same_runs_give_the_same_figure(tmp_path: Path) -> None:
     (run,) = write_grid(tmp_path / "runs", methods=("advice",), seeds=[0])
     history = k_history(read_run(run))
@@ -269,6 +308,32 @@ def test_a_study_keeps_the_order_of_the_methods(tmp_path: Path) -> None:
     usual = [row["runs"] for row in table.rows[:6]]
     names = ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE")
     assert usual == [f"{name}, as compared above" for name in names]
+
+
+def test_the_drift_table_says_whether_the_alarm_is_given(tmp_path: Path) -> None:
+    write_grid(tmp_path / "core", seeds=[0], methods=("advice",))
+    for name in ("no shift", "slippery floor"):
+        study = f"shift-{name.replace(' ', '-')}-frozen"
+        changes = {"study": study, "shield_from": "x", "env": EnvConfig(options=SHIFTS[name])}
+        write_grid(tmp_path / study, methods=("advice",), episodes=400, **changes)
+    for seed in range(2):  # every episode of the second half has a violation
+        path = tmp_path / f"shift-slippery-floor-frozen/randomised-goal/advice/seed-{seed}"
+        head, *lines = (path / "episodes.csv").read_text().splitlines()
+        rows = [line.split(",") for line in lines]
+        for row in rows[200:]:
+            row[V], row[S] = "1", "0"
+        (path / "episodes.csv").write_text("\n".join([head, *map(",".join, rows)]) + "\n")
+    (task,) = load([tmp_path]).tasks
+    table = drift_table(task)
+    assert table is not None
+    rows_by_name = {row["runs"]: row for row in table.rows}
+    calm, shifted = (rows_by_name[f"{x}, frozen"] for x in ("no shift", "slippery floor"))
+    assert calm["alarms"] == "0 of 3"
+    assert shifted["alarms"] == "2 of 3"
+    assert shifted["episodes until the alarm"] < 30
+    assert shifted["violation probability"].value > calm["violation probability"].high
+    slippery = [v for v in task.variants["shift"] if "slip" in v.label]
+    assert drift_table(task._replace(variants={"shift": slippery})) is None
 
 
 V, S = COLUMNS.index("violation"), COLUMNS.index("success")

@@ -12,25 +12,11 @@ import pytest
 from made_up import write_grid, write_run
 
 from advice.config import ShieldConfig, TrainConfig
+from advice.reports.claims import DIFFERS, HOLDS, MISSING, OPEN, _less, _ratio, paper_table
 from advice.reports.load import load
 from advice.runs.records import COLUMNS, RunFolder
 
 ROOT = Path(__file__).parents[2]
-
-
-def page_script() -> Any:
-    """benchmarks/reproduction_page.py, imported."""
-    path = ROOT / "benchmarks" / "reproduction_page.py"
-    spec = importlib.util.spec_from_file_location("reproduction_page", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PAPER = page_script()
-HOLDS, DIFFERS, OPEN, MISSING = PAPER.HOLDS, PAPER.DIFFERS, PAPER.OPEN, PAPER.MISSING
 FEW = {0: 10.0, 1: 12.0, 2: 11.0}
 MANY = {0: 50.0, 1: 52.0, 2: 51.0}
 
@@ -52,14 +38,14 @@ MANY = {0: 50.0, 1: 52.0, 2: 51.0}
 def test_verdicts_of_ratios(
     ours: dict[int, float], theirs: dict[int, float], most: float, least: float, verdict: str
 ) -> None:
-    assert PAPER._ratio(ours, theirs, most, least).verdict == verdict
+    assert _ratio(ours, theirs, most, least).verdict == verdict
 
 
 def test_verdicts_of_paired_differences() -> None:
-    assert PAPER._less(FEW, MANY, "").verdict == HOLDS
-    assert PAPER._less(MANY, FEW, "").verdict == DIFFERS
-    assert PAPER._less(FEW, {0: 1.0, 1: 40.0, 2: 4.0}, "").verdict == OPEN
-    assert PAPER._less(FEW, {7: 1.0}, "").verdict == MISSING
+    assert _less(FEW, MANY, "").verdict == HOLDS
+    assert _less(MANY, FEW, "").verdict == DIFFERS
+    assert _less(FEW, {0: 1.0, 1: 40.0, 2: 4.0}, "").verdict == OPEN
+    assert _less(FEW, {7: 1.0}, "").verdict == MISSING
 
 
 def set_violations(folder: RunFolder, every: int) -> None:
@@ -83,24 +69,34 @@ def test_claims_from_runs(tmp_path: Path) -> None:
             fixed = dataclasses.replace(shield, k=k)
             config = TrainConfig("randomised-goal", "advice", seed, 160, shield=fixed)
             set_violations(write_run(tmp_path / f"fixed-k-{k}", config), every)
-    answers = PAPER.answers(load([tmp_path]).tasks)
-    measured = [said for said in answers if said[2].verdict != MISSING]
-    found = {claim: answer.verdict for claim, _, answer in measured}
+    table = paper_table(load([tmp_path]).tasks)
+    assert table is not None
+    found = {str(row["claim"]): row["verdict"] for row in table.rows}
     assert found["at most half the best other's violations"] == HOLDS
     assert found["as many goals as DDPG"] == HOLDS
     assert found["at most 100 timeouts (not in the paper)"] == HOLDS
     assert found["a larger K gives fewer violations"] == HOLDS
     assert "the lowest cost" not in found  # no runs
-    assert {task for _, task, _ in measured} == {"randomised-goal"}
+    assert all(row["task"] == "randomised-goal" for row in table.rows)
 
 
 def test_runs_without_a_study_answer_no_claim(tmp_path: Path) -> None:
     write_grid(tmp_path / "mine", methods=("ddpg", "advice"))
-    answers = PAPER.answers(load([tmp_path]).tasks)
-    assert {answer.verdict for _, _, answer in answers} == {MISSING}
+    assert paper_table(load([tmp_path]).tasks) is None
+
+
+def page_script() -> Any:
+    path = ROOT / "benchmarks" / "reproduction_page.py"
+    spec = importlib.util.spec_from_file_location("reproduction_page", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_reproduction_page_is_that_of_the_records() -> None:
     """After new records: python benchmarks/reproduction_page.py."""
-    page = PAPER.PAGE.read_text()
-    assert PAPER.with_claims(page, ROOT / "results") == page
+    script = page_script()
+    page = script.PAGE.read_text()
+    assert script.with_claims(page, ROOT / "results") == page

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from advice.reports import plots, summaries
+from advice.reports.claims import paper_table
 from advice.reports.load import Collection, TaskRuns, load, totals, usable
 from advice.reports.shields import plot_latent, shield_section
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
@@ -43,8 +44,8 @@ def write_report(
     tasks, out = collection.tasks, Path(out)
     groups = [group for task in tasks for group in task.groups]
     looks = method_looks({group.method for group in groups})
-    together = summaries.comparison_table(tasks) if len(tasks) > 1 else None
-    overall = Section("overall", "All tasks together", [together] if together else [])
+    tables = [paper_table(tasks), summaries.comparison_table(tasks) if len(tasks) > 1 else None]
+    overall = Section("overall", "All tasks together", [table for table in tables if table])
     pictures = _write(overall, out)
     claims, chapters = [], []
     for task in tasks:
@@ -117,12 +118,15 @@ def _sections(task: TaskRuns, looks: dict[str, Look]) -> list[Section]:
     found = [*_curve_figures(task, looks, shield), summaries.summary_table(task)]
     if comparison := summaries.comparison_table([task]):
         found.append(comparison)
+    found.append(_time_figure(task, looks))
     sections = [Section(f"{slug}-curves", "Learning and safety", found)]
     if figures := _k_figures(task):
         sections.append(Section(f"{slug}-k", "K over time", figures))
     sections.append(shown)
     for key in task.variants:
         found = [*_study_figures(task, key, looks), summaries.study_table(task, key)]
+        if key == "shift" and (drift := summaries.drift_table(task)):
+            found.append(drift)
         sections.append(Section(f"{slug}-{key}", f"Study: {section(key).title}", found))
     return sections
 
@@ -175,16 +179,31 @@ def _curves(
 
 
 def _k_figures(task: TaskRuns) -> list[Exhibit]:
-    """K of one run, where it changes if there is such a run."""
+    """K of one run, where it changes if there is such a run: all of it, and up close."""
     runs = [run for group in reversed(task.compared) for run in usable(group.runs)]
     armed = [run for run in runs if run.column("k").any()]
     if not armed:
         return []
     run = max(armed, key=lambda run: len(set(run.column("k")[run.armed_after :])) > 1)
-    shield, drawn = run.config.shield, plots.draw_k_history(plots.k_history(run))
+    shield, history = run.config.shield, plots.k_history(run)
     windows = f"h_r = {shield.recent_window}, h_d = {shield.distant_window}"
     which = f"{run.name}, {windows}, rule {shield.k_rule}."
-    return [Exhibit(task.task, "k-history", "K over time", which, figure=drawn)]
+    drawn, close = plots.draw_k_history(history), plots.busiest(history)
+    figures = [Exhibit(task.task, "k-history", "K over time", which, figure=drawn)]
+    if close is not history:
+        title, drawn = "K up close", plots.draw_k_history(close, "K up close")
+        which += f" The {len(close['episode'])} episodes in which K changes most."
+        figures.append(Exhibit(task.task, "k-close", title, which, figure=drawn))
+    return figures
+
+
+def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Exhibit:
+    minutes = {
+        method: [run.total("seconds") / 60 for run in usable(runs)]
+        for method, runs in task.methods.items()
+    }
+    drawn = plots.draw_times(minutes, looks)
+    return Exhibit(task.task, "time", "Compute time", "Of each run in full.", *drawn)
 
 
 def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Exhibit]:

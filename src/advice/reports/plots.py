@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from advice.reports.load import Run, usable
 from advice.reports.statistics import Floats, mean_and_error, moving_average
-from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look
+from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Exhibit, Row, write_csv
 from advice.shields.cautiousness import thresholds
 
@@ -225,7 +225,16 @@ def k_history(run: Run) -> dict[str, Floats]:
     }
 
 
-def draw_k_history(history: Mapping[str, Floats]) -> Figure:
+def busiest(history: dict[str, Floats], length: int = 80) -> dict[str, Floats]:
+    """The ``length`` episodes in which K changes most often; all, if there are no more."""
+    changes = np.diff(history["k_after"], prepend=history["k_after"][:1]) != 0
+    if len(changes) <= length:
+        return history
+    start = int(np.argmax(np.convolve(changes, np.ones(length), mode="valid")))
+    return {name: column[start : start + length] for name, column in history.items()}
+
+
+def draw_k_history(history: Mapping[str, Floats], title: str = "K over time") -> Figure:
     """mu_r between its two thresholds above, K below."""
     x, violations, recent, lower, upper, k = history.values()
     with canvas(2, 1, (7.4, 4.2), sharex=True, height_ratios=(2, 1)) as (figure, (top, bottom)):
@@ -237,7 +246,7 @@ def draw_k_history(history: Mapping[str, Floats]) -> Figure:
         at_top = {"transform": top.get_xaxis_transform(), "clip_on": False}
         marks = {"color": UNSAFE, "markersize": 6, "label": "violation"}
         top.plot(crashes, np.ones(len(crashes)), "|", **marks, **at_top)
-        top.set(title="K over time", ylabel="violation rate")
+        top.set(title=title, ylabel="violation rate")
         # a lower threshold below 0 is never reached
         top.set_ylim(0, max(0.6, upper.max(), recent.max()) + 0.08)
         bottom.step(x, k, where="post", color="#009e73", linewidth=1.6)
@@ -247,3 +256,22 @@ def draw_k_history(history: Mapping[str, Floats]) -> Figure:
         bottom.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         figure.legend(loc="outside lower center", ncols=4)
     return figure
+
+
+def draw_times(
+    minutes: Mapping[str, Sequence[float]], looks: Mapping[str, Look]
+) -> tuple[list[Row], Figure]:
+    """Compute time per run: one bar per method, a dot per run."""
+    rows: list[Row] = []
+    with canvas(size=(7.4, 0.42 * len(minutes) + 1.1)) as (figure, axes):
+        for height, (method, values) in enumerate(minutes.items()):
+            colour, label = looks[method].colour, method_label(method)
+            axes.barh(height, np.mean(values), color=colour, alpha=0.45, height=0.62)
+            axes.plot(values, [height] * len(values), "o", color=colour, markersize=4)
+            rows += [{"method": label, "run": i, "minutes": x} for i, x in enumerate(values)]
+        axes.set_yticks(range(len(minutes)), map(method_label, minutes))
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.set(title="Compute time", xlabel="minutes per run")
+        axes.set_xlim(left=0)
+    return rows, figure

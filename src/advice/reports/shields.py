@@ -1,4 +1,4 @@
-"""The shield's part of the page: latent space, audit, trajectories.
+"""The shield's part of the page: latent space, audit, the theorems' quantities, trajectories.
 
 This is the only part of a report that simulates recorded episodes again. It imports the simulator
 and the agents when there are recorded actions; all else comes from the records alone.
@@ -21,6 +21,7 @@ from advice.reports.plots import canvas
 from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Exhibit, Section
 from advice.runs.records import file_name
+from advice.shields.audit import Audit
 from advice.shields.cautiousness import required_votes
 from advice.shields.shield import Shield
 from advice.types import AdviceError
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 STARTS = 3
 """Starts shown in the trajectories' figure."""
+RATED_EPISODES = 15
+"""The last episodes with interventions, which the critic rates."""
 KIND_COLOURS = dict.fromkeys(("cubes", "pillars"), "#8f7ee7")
 KIND_COLOURS |= {"buttons": "#d99a00", "hazards": "#1f83c4", "goal": "#4fae4f", "circle": "#4fae4f"}
 _CELLS = 160  # the decision regions' resolution
@@ -41,16 +44,24 @@ _MARKS = {"start": "o", "success": "*", "violation": "X", "time is up": "s", "in
 def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, Shield | None]:
     """What needs more than episodes.csv: the audit and trajectories; and the shield shown."""
     part = Section(f"{file_name(task.task)}-shield", "The shield")
-    run, shield = _example(task), None
+    run, shield, audit = _example(task), None, None
     if run is None:
         none = "No fitted shield among the runs, so there is no audit and no latent space."
         part.notes.append(none)
     else:
         try:
             shield = Shield.load(run.folder.shield_file)
-            part.printed = f"{run.name}\n\n{shield.audit()}"
+            audit = shield.audit()
+            part.printed = f"{run.name}\n\n{audit}"
         except _ERRORS as error:
             part.notes.append(f"Not shown: the shield of {run.folder.path}. {error}")
+    if run and audit:
+        delta_q = np.nan
+        try:
+            delta_q = _delta_q(run)
+        except _ERRORS as error:
+            part.notes.append(f"Not shown: ΔQ of {run.folder.path}. {error}")
+        part.exhibits.append(_diagnostics(task, run, audit, delta_q))
     try:
         part.exhibits.append(_trajectories(task, looks))
     except _ERRORS as error:
@@ -64,6 +75,51 @@ def _example(task: TaskRuns) -> Run | None:
     fitted = [run for run in runs if run.folder.shield_file.exists() and run.column("k").any()]
     busy = [run for run in fitted if run.column("interventions").any()]
     return next(iter(busy or fitted), None)
+
+
+def _diagnostics(task: TaskRuns, run: Run, audit: Audit, delta_q: float) -> Exhibit:
+    """The quantities of the paper's theorems."""
+    found = {"spread within classes, σ": audit.sigma}
+    for margin in audit.margins:
+        which = "minimum" if margin.quantile == 0 else f"{margin.quantile:.0%} quantile"
+        found[f"margin γ, {which}"] = margin.gamma
+        found[f"γ/σ, {which}"] = margin.gamma_over_sigma
+        if not audit.no_bound:
+            found[f"bound exp(−γ²/2σ²), {which} (Theorem 1)"] = margin.bound
+    if not audit.no_bound:
+        found["bound exp(−H/2σ²) (Theorem 2)"] = audit.entropy_bound
+    k = run.column("k")[run.column("k") > 0].astype(np.int64)
+    found |= {
+        "entropy of the features, binned, nats": audit.entropy_binned,
+        "entropy, Kozachenko-Leonenko, nats": audit.entropy_continuous,
+        "ΔQ: proposed minus executed, mean over interventions (Theorem 3)": delta_q,
+        "mean |K_e − K*| over armed episodes, K* the commonest (Theorem 4)": float(
+            np.abs(k - np.bincount(k).argmax()).mean()
+        ),
+    }
+    rows = [{"quantity": name, "value": value} for name, value in found.items()]
+    why = f"The bounds are not given: {audit.no_bound}." if audit.no_bound else ""
+    return Exhibit(task.task, "diagnostics", f"the theorems' quantities ({run.name})", why, rows)
+
+
+def _delta_q(run: Run) -> float:
+    """Mean Q(s, proposed) - Q(s, executed) over the last interventions, by the run's last critic.
+
+    NaN if its actions or its checkpoint were not kept.
+    """
+    if not (run.folder.actions_file.exists() and run.folder.state_file.exists()):
+        return np.nan
+    from advice.runs.resimulate import final_critic, resimulate
+
+    rate = final_critic(run.folder)
+    assert rate
+    gaps = []
+    for episode in np.flatnonzero(run.column("interventions"))[-RATED_EPISODES:] + 1:
+        replay = resimulate(run.folder, int(episode))
+        for t in np.flatnonzero(replay.intervened):
+            actions = np.stack((replay.proposed[t], replay.executed[t]))
+            gaps.append(float(np.subtract(*rate(replay.observations[t], actions))))
+    return float(np.mean(gaps)) if gaps else np.nan
 
 
 def plot_latent(axes: Any, shield: Shield) -> None:

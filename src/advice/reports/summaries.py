@@ -12,11 +12,11 @@ import numpy as np
 
 from advice.reports import statistics as stats
 from advice.reports.load import Run, TaskRuns, Variant, complete, totals, usable
-from advice.reports.statistics import Estimate, Interval, estimate
+from advice.reports.statistics import Estimate, Floats, Interval, estimate
 from advice.reports.style import method_label, method_order
 from advice.reports.tables import Exhibit, Row
-from advice.runs.studies import section
-from advice.shields.bounds import running_bounds
+from advice.runs.studies import SHIFTS, section
+from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
 
 MIN_SEEDS = 3
 """With fewer seeds on either side nothing is claimed: an interval from two numbers is a guess."""
@@ -106,9 +106,9 @@ def per_goal(runs: Sequence[Run], skip: int) -> Estimate:
     return stats.quotient(*([run.total(x, skip) for run in runs] for x in ("violation", "success")))
 
 
-def violation_probability(runs: Sequence[Run], skip: int) -> Interval:
+def violation_probability(violations: Sequence[Floats]) -> Interval:
     """Violations per episode of all runs together, with their confidence sequence."""
-    found = np.concatenate([run.column("violation")[skip:] for run in usable(runs)])
+    found = np.concatenate(violations)
     if not len(found):
         return Interval(np.nan)
     low, high = running_bounds(found.sum(), len(found))
@@ -175,10 +175,49 @@ def _outcomes(group: Variant, skip: int) -> Row:
         "interventions": per_run(runs, "interventions", skip, mean=True),
         "K": estimate([k.mean() for k in armed]),
         "changes of K": estimate([float((np.diff(k) != 0).sum()) for k in armed]),
-        "violation probability": violation_probability(runs, skip),
+        "violation probability": violation_probability(
+            [run.column("violation")[skip:] for run in runs]
+        ),
         "violations, full training": per_run(whole, "violation", 0),
         "minutes, full training": estimate([run.total("seconds") / 60 for run in runs]),
     }
+
+
+def drift_table(task: TaskRuns) -> Exhibit | None:
+    """Would the drift alarm have been given? By the second halves of the runs.
+
+    Certified is what the frozen shields show without a shift (Clopper-Pearson, 95 %).
+    """
+    halves = {  # label -> the second halves of the runs
+        v.label: [run.column("violation")[len(run.table) // 2 :] for run in usable(v.runs)]
+        for v in task.variants.get("shift", [])
+    }
+    calm = halves.get(f"{next(iter(SHIFTS))}, frozen", [])
+    episodes = sum(map(len, calm))
+    certified = clopper_pearson(int(sum(x.sum() for x in calm)), episodes) if episodes else 1.0
+    if certified == 1.0:
+        return None
+    rows: list[Row] = []
+    for label, runs in halves.items():
+        delays = []
+        for violations in runs:
+            alarm = DriftAlarm(certified)
+            found = [alarm.update(bool(x)) for x in violations]
+            delays += [float(np.argmax(found)) + 1] if any(found) else []
+        rows.append(
+            {
+                "runs": label,
+                "violation probability": violation_probability(runs),
+                "alarms": f"{len(delays)} of {len(runs)}",
+                "episodes until the alarm": float(np.median(delays)) if delays else np.nan,
+            }
+        )
+    about = "violations after a shift, and whether the drift alarm is given"
+    caption = (
+        f"The second half of each run; certified are {certified:.1%}, from {episodes} episodes "
+        "without a shift."
+    )
+    return Exhibit(task.task, "drift", about, caption, rows)
 
 
 def comparison_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:

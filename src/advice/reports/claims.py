@@ -1,0 +1,162 @@
+"""The paper's claims one by one, answered from the runs.
+
+A claim about a ratio or a difference holds if the 95 % interval lies on the claimed side, and
+differs if it lies on the other; in between nothing is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from advice.reports import statistics as stats
+from advice.reports.load import Run, TaskRuns, complete, totals
+from advice.reports.statistics import estimate
+from advice.reports.style import method_label
+from advice.reports.summaries import MIN_SEEDS, best_of
+from advice.reports.tables import Exhibit, Row, shown
+from advice.runs.studies import FOUR_TASKS, PAPER_TASKS
+
+HOLDS, DIFFERS, OPEN, MISSING = "holds", "differs", "not shown", "not measured"
+BySeed: TypeAlias = Mapping[int, float]
+
+
+class Answer(NamedTuple):
+    """What the runs say about one claim."""
+
+    here: str
+    verdict: str = MISSING
+    seeds: int = 0
+
+
+NOTHING = Answer("no complete runs")
+_EARLY = "armed early: fewer than DDPG, every violation counted (not in the paper)"
+
+
+def _ratio(
+    ours: BySeed, theirs: BySeed, most: float = 1.0, least: float = 0.0, name: str = "DDPG"
+) -> Answer:
+    """ours / theirs, claimed to lie between ``least`` and ``most``."""
+    if not ours or not theirs:
+        return NOTHING
+    mine, other = (estimate([*counts.values()]) for counts in (ours, theirs))
+    found = stats.ratio([mine], [other])
+    here = f"{shown(found)} times {name}'s ({shown(mine.value)} against {shown(other.value)})"
+    inside = least <= found.value <= most
+    # an upper claim is about less than 1, a lower one about not losing anything
+    sure = found.high < 1 if most < np.inf else inside
+    contrary = found.low > 1 if most < np.inf else found.high < least
+    verdict = HOLDS if inside and sure else DIFFERS if contrary else OPEN
+    seeds = min(mine.seeds, other.seeds)
+    return Answer(here, verdict if seeds >= MIN_SEEDS else OPEN, seeds)
+
+
+def _best(ours: BySeed, others: Mapping[str, BySeed], most: float) -> Answer:
+    """The ratio to the lowest of the others."""
+    best = best_of(others)
+    return _ratio(ours, others[best], most, name=method_label(best)) if best else NOTHING
+
+
+def _less(ours: BySeed, theirs: BySeed, unit: str) -> Answer:
+    """The paired difference ours - theirs, claimed to be below zero."""
+    found = stats.paired_difference(ours, theirs)
+    if np.isnan(found.low):
+        return NOTHING if np.isnan(found.value) else Answer(f"{shown(found)} {unit}", OPEN, 1)
+    verdict = HOLDS if found.high < 0 else DIFFERS if found.low > 0 else OPEN
+    return Answer(f"{shown(found)} {unit} (paired)", verdict, len(set(ours) & set(theirs)))
+
+
+def _in_time(runs: list[Run], skip: int) -> Answer:
+    if not runs:
+        return NOTHING
+    share = np.mean([1000 * run.total("timeout", skip) / (len(run.table) - skip) for run in runs])
+    here = f"{shown(float(share))} in 1,000 episodes"
+    return Answer(here, HOLDS if share <= 100 else DIFFERS, len(runs))
+
+
+def _never_acts(runs: list[Run]) -> Answer:
+    if not runs:
+        return NOTHING
+    count = sum(run.total("interventions") for run in runs)
+    episodes = sum(len(run.table) for run in runs)
+    here = f"{count:.0f} interventions in {episodes} episodes"
+    return Answer(here, HOLDS if count < 0.01 * episodes else DIFFERS, len(runs))
+
+
+def _answers(task: TaskRuns) -> list[tuple[str, str, tuple[str, ...], Answer]]:
+    """Each claim, the figure that shows it, the tasks it is about, what this task's runs say."""
+
+    def of(method: str, column: str = "violation", skip: int = task.activation) -> BySeed:
+        return totals(task.methods.get(method, []), column, skip)
+
+    def variant(
+        key: str, label: str = "", column: str = "violation", skip: int | None = None
+    ) -> BySeed:
+        """ADVICE in a section, counted from each run's own activation or from ``skip``."""
+        found = (v for v in task.variants.get(key, []) if v.method == "advice")
+        return totals(next((v.runs for v in found if label in ("", v.label)), []), column, skip)
+
+    ours, ddpg, goals = of("advice"), of("ddpg"), of("advice", "success")
+    others = [method for method in task.methods if method != "advice"]
+    half = _best(ours, {method: of(method) for method in others}, 0.5)
+    as_many = _ratio(goals, of("ddpg", "success"), np.inf, 1.0)
+    in_time = _in_time(complete(task.methods.get("advice", [])), task.activation)
+    never = _never_acts(complete(task.methods.get("tabular", [])))
+    cost = _best(of("advice", "cost"), {method: of(method, "cost") for method in others}, 1.0)
+    plain = [v for v in task.variants.get("transfer", []) if v.method != "advice"]
+    without = {v.method: totals(v.runs, "violation", 0) for v in plain}
+    moved = _best(variant("transfer", skip=0), without, 0.5)
+    more = _less(goals, variant("steps", column="success"), "goals with T = 1000")
+    three, five = (variant("fixed-k", f"K = {k}") for k in (3, 5))
+    larger = _less(five, three, "violations of K = 5 beside K = 3")
+    early = variant("activation", "E = 250")
+    later = _less(ours, early, "violations of E = 1000 beside E = 250")
+    letter = _ratio(variant("preset"), ddpg, 0.5)
+    armed = _ratio(variant("early", skip=0), of("ddpg", skip=0))
+    overview, four, goal = "overview-after", FOUR_TASKS, ("randomised-goal",)
+    return [
+        ("at most half the best other's violations", overview, four, half),
+        ("as many goals as DDPG", overview, four, as_many),
+        ("at most 100 timeouts (not in the paper)", overview, four, in_time),
+        ("the tabular shield hardly ever acts", "rates-full", four, never),
+        ("DDPG-Lag has fewer violations than DDPG", overview, four, _ratio(of("ddpg-lag"), ddpg)),
+        ("RCPO has somewhat fewer", overview, four, _ratio(of("rcpo"), ddpg)),
+        ("CSC has somewhat fewer", overview, four, _ratio(of("csc"), ddpg)),
+        ("the lowest cost", overview, ("constrained-randomised-goal",), cost),
+        ("a transferred shield halves the violations", "transfer", ("semi-random-goal",), moved),
+        ("longer episodes give more goals", "steps", goal, more),
+        ("a larger K gives fewer violations", "fixed-k", goal, larger),
+        ("a later start gives fewer violations after it", "activation", goal, later),
+        ("with the paper's settings: half of DDPG's violations", "preset", goal, letter),
+        (_EARLY, "early", four, armed),
+    ]
+
+
+def paper_table(tasks: Sequence[TaskRuns], missing: bool = False) -> Exhibit | None:
+    """Claim by claim, with ``missing`` also those without runs; None if none is answered.
+
+    Only runs of the table of studies answer a claim.
+    """
+    found = {name: TaskRuns(name, {}, {}, "") for name in PAPER_TASKS}
+    for task in tasks:
+        if task.task in found and any(run.study for group in task.compared for run in group.runs):
+            found[task.task] = task
+    rows: list[Row] = []
+    for said in zip(*map(_answers, found.values()), strict=True):  # the same claim for all tasks
+        for name, (claim, figure, about, answer) in zip(found, said, strict=True):
+            if name in about and (missing or answer.verdict != MISSING):
+                rows.append(
+                    {
+                        "claim": claim,
+                        "task": name,
+                        "here": answer.here,
+                        "seeds": str(answer.seeds or "–"),
+                        "verdict": answer.verdict,
+                        "figure": f"{name}-{figure}" if answer is not NOTHING else "–",
+                    }
+                )
+    if all(row["verdict"] == MISSING for row in rows):
+        return None
+    return Exhibit("", "paper-claims", "The paper's claims", "", rows)
