@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import dataclasses
 import html
 import io
@@ -225,10 +224,7 @@ def test_a_report_shows_the_shield_and_the_ways(run: RunFolder, tmp_path: Path) 
         assert (tmp_path / "figures" / f"semi-random-goal-trajectories.{ending}").exists()
     assert "Right: what one shield remembers" in text  # the latent space
     diagnostics = (tmp_path / "tables" / "semi-random-goal-diagnostics.csv").read_text()
-    quantities = dict(csv.reader(diagnostics.splitlines()))
-    assert any("Theorem 4" in name for name in quantities)
-    (delta_q,) = (float(x) for name, x in quantities.items() if "Theorem 3" in name)
-    assert np.isfinite(delta_q)
+    assert "Theorem 4" in diagnostics
     assert ("Theorem 2" in diagnostics) != ("The bounds are not given: " in text)
     assert str(Shield.load(run.shield_file).audit()) in html.unescape(text)
 

@@ -165,11 +165,11 @@ class ActiveRun:
             before = self.folder.read_episodes()
             self._recent = deque(before, maxlen=100)
             self.session.usual_cost.extend(x.cost for x in before if x.violation and x.k == 0)
-            self.loggers: list[Any] = [EventWriter(self.folder.path, len(before))]
+            events: Any = EventWriter(self.folder.path, len(before))
+            self.loggers = [opened.enter_context(closing(events))]
             if wandb:
-                self.loggers.append(WandbWriter(self.folder.path, self.config))
-            for logger in self.loggers:
-                opened.callback(logger.close)
+                logger = WandbWriter(self.folder.path, self.config)
+                self.loggers.append(opened.enter_context(closing(logger)))
             yield
 
     @property
