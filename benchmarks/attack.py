@@ -40,14 +40,14 @@ from advice_mutations import mutations
 from helpers import LOOK_AHEAD, small
 
 from advice import Shield
+from advice.config import flat
 from advice.files import read_arrays, write_arrays
 from advice.reports.load import read_run
 from advice.runs.checkpoints import Checkpointer, Counters
-from advice.runs.loop import Listener, environment_of, make_environment, train
-from advice.runs.methods import build
+from advice.runs.loop import Listener, train
+from advice.runs.methods import build, environment_of, make_environment
 from advice.runs.records import RunFolder
 from advice.runs.resimulate import resimulate
-from advice.settings import flat
 from advice.types import AdviceError, EpisodeRecord
 
 SECONDS = 10.0

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from advice.config import EnvConfig, TrainConfig
 from advice.runs.engines import run_local
-from advice.runs.grid import cells_of
-from advice.runs.studies import Study
+from advice.runs.studies import Study, cells_of
 
 
 def throughput(processes: int, episodes: int) -> float:

@@ -86,7 +86,8 @@ def enumerate_all_pairs(shield: Shield) -> tuple[float, float, int]:
     order = rng.permutation(len(first))
     first, second = first[order], second[order]
     similar = (safe[first] == safe[second]).astype(np.float32)
-    validation = autoencoder.sample_pairs(rng, *autoencoder._classes(safe, held), 1024)
+    classes = np.flatnonzero(held & safe), np.flatnonzero(held & ~safe)
+    validation = autoencoder.sample_pairs(rng, *classes, 1024)
     steps, batch = autoencoder._plan(len(train), config)[0], config.fit_batch_size
     state = autoencoder._start(jax.random.key(1), rows.shape[1], config)
     start, rate, best, best_state, stale = (
@@ -107,7 +108,7 @@ def enumerate_all_pairs(shield: Shield) -> tuple[float, float, int]:
         )
         shape = (steps, 2, 2 * batch, config.hidden_size)
         noise = np.frombuffer(rng.bytes(int(np.prod(shape))), np.uint8).reshape(shape)
-        state, _ = autoencoder._descend(state, rows, autoencoder.Batch(pairs, noise), rate, config)
+        state, _ = autoencoder._descend(state, rows, pairs._replace(noise=noise), rate, config)
         loss = float(autoencoder._validation_loss(state, rows, validation, config))
         stale += 1
         if loss < best - 1e-4:

@@ -30,7 +30,8 @@ import numpy as np
 
 from advice.config import PRESETS, ShieldConfig, TrainConfig
 from advice.runs.evaluate import FRESH, Trained, load_trained
-from advice.runs.loop import episode_seed, train
+from advice.runs.loop import train
+from advice.runs.methods import episode_seed
 from advice.runs.records import RunFolder
 from advice.shields import lookahead
 from advice.shields.base import NoShield

@@ -25,7 +25,7 @@ import numpy as np
 
 from advice.config import ShieldConfig
 from advice.runs.evaluate import FRESH, Trained, load_trained, play
-from advice.runs.loop import episode_seed
+from advice.runs.methods import episode_seed
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
 from advice.shields.shield import Shield

@@ -31,7 +31,8 @@ import jax
 import numpy as np
 
 from advice.config import EnvConfig
-from advice.demo import armed_after, demo_cells
+from advice.demo import demo_cells
+from advice.reports.load import read_run
 from advice.runs.engines import run_local
 from advice.runs.evaluate import load_trained
 from advice.runs.grid import Cell
@@ -100,7 +101,7 @@ def main() -> None:
         outcome = run_local(cells, lambda: None)
         for cell in outcome.failed:
             raise SystemExit(cell.folder.error_file.read_text())
-        armed = armed_after(cells[1].folder.read_episodes())
+        armed = read_run(cells[1].folder).armed_after
         ddpg, advice = (seconds_per_step(cell, armed) for cell in cells)
         parts = where_the_time_goes(cells[1], steps=2000)
     print(f"{'part':<20} {'us/step':>8}")

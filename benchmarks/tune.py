@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from advice.config import TrainConfig
 from advice.display import GridDisplay
 from advice.runs.engines import run_local
-from advice.runs.grid import Cell, cells_of, status_of
-from advice.runs.studies import Study
+from advice.runs.grid import Cell, status_of
+from advice.runs.studies import Study, cells_of
 
 SEEDS = (100, 101, 102)
 EPISODES = 600

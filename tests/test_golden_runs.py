@@ -1,7 +1,7 @@
 """Training has not changed: each method still gives the recorded episodes, weights and decisions.
 
 After a change that is meant to alter training, raise the number of the part that changed in
-TRAINING_VERSIONS of runs/provenance.py, record anew with ``python tests/test_golden_runs.py`` and
+TRAINING_VERSIONS of runs/records.py, record anew with ``python tests/test_golden_runs.py`` and
 say in the commit why. A report compares runs of different commits if their numbers are the present
 ones of their methods.
 """
@@ -26,7 +26,7 @@ import pytest
 from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.files import read_arrays
 from advice.runs.loop import Listener, train
-from advice.runs.provenance import TRAINING_VERSIONS, training_version
+from advice.runs.records import TRAINING_VERSIONS, training_version
 
 RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
 AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5, warmup_steps=0)

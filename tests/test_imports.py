@@ -9,13 +9,12 @@ import pytest
 
 from import_graph import cycle, graph, guard_depth, imports_of, modules, reached
 
-SHARED = ("types", "config", "settings", "files", "threads")
+SHARED = ("types", "config", "files", "threads")
 ALLOWED: dict[str, tuple[str, ...]] = {
     # folder or file: what it may import in the end, besides itself
     "types": (),
     "threads": (),
     "config": ("types",),
-    "settings": ("types",),
     "files": ("types",),
     "envs": SHARED,
     "agents": SHARED,
@@ -25,13 +24,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 RECORDS_ONLY = (
     "runs.records",
-    "runs.episodes",
-    "runs.provenance",
+    "runs.grid",
     "runs.studies",
     "shields.cautiousness",
     "shields.bounds",
 )
-RE_SIMULATING = ("maps", "shields", "page", "replay_page")
+RE_SIMULATING = ("shields", "page", "replay_page")
 """Modules of reports that re-simulate episodes, or import one that does."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advice.config import TrainConfig
-from advice.runs.grid import cells_of
+from advice.runs.studies import cells_of
 
 PATH = Path(__file__).parent.parent / "benchmarks" / "tune.py"
 

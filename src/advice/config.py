@@ -6,24 +6,32 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import asdict as to_dict
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from advice.types import SettingError, Terminal
 
-ThresholdRule = Literal["fixed", "adaptive"]
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
-Fallback = Literal["proposed", "least-risk"]
 Far = Literal["endorse", "refuse", "fallback"]
-ContrastiveForm = Literal["released", "printed"]
 Preset = Literal["default", "paper"]
-Labels = Literal["hindsight", "paper"]
-Arm = Literal["early", "fixed"]
-LearnFrom = Literal["both", "executed", "proposed"]
+Config = TypeVar("Config")
 _type_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 _NAME = re.compile(r"\w[\w ./:+=,()-]*")
 
-
+RETIRED_SETTINGS = {
+    "AgentConfig": {"noise_shared"},
+    "ShieldConfig": {"observation_power", "keep_learning"},
+}
+"""Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
+EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
+    "AgentConfig": {"warmup_steps": 0},
+    "ShieldConfig": {
+        **{"arm": "fixed", "labels": "paper", "refit_episodes": 0},
+        **{"hold": 0, "learn_from": "executed"},
+    },
+}
+"""What settings that saved files of earlier versions lack were in those versions."""
 LIMITS: dict[str, tuple[Any, Any]] = {
     **dict.fromkeys(("gamma", "tau", "threshold", "plateau_factor"), (0, 1)),
     **dict.fromkeys(("refit_episodes", "hold", "warmup_steps"), (0, math.inf)),
@@ -81,7 +89,7 @@ class AutoencoderConfig(Checked):
     """Width of the hidden layer of encoder and decoder."""
     margin: float = 3.0
     """Contrastive margin m."""
-    contrastive_form: ContrastiveForm = "released"
+    contrastive_form: Literal["released", "printed"] = "released"
     """released: max(0, m-d)^2; printed: max(0, m-d^2)."""
     contrastive_weight: float = 1.0
     """Weight of the contrastive loss."""
@@ -115,10 +123,10 @@ class ShieldConfig(AutoencoderConfig):
 
     construction_episodes: int = 1000
     """Unshielded episodes (E) after which the shield is fitted at the latest."""
-    arm: Arm = "early"
+    arm: Literal["early", "fixed"] = "early"
     """early: arm as soon as held-out episodes say that the shield tells actions apart; fixed: not
     before construction_episodes."""
-    labels: Labels = "hindsight"
+    labels: Literal["hindsight", "paper"] = "hindsight"
     """hindsight: every step is labelled by what followed it; paper: Eq. 2, first steps and goals
     are safe, violations unsafe, the rest is not used."""
     refit_episodes: int = 50
@@ -126,7 +134,7 @@ class ShieldConfig(AutoencoderConfig):
     hold: int | None = None
     """A replacement is executed again, up to this many steps in all, while it stays safe; not
     given: the slower observations change, the longer, up to 15."""
-    learn_from: LearnFrom = "both"
+    learn_from: Literal["both", "executed", "proposed"] = "both"
     """What the agent learns from an intervention: the executed action, the proposed one with what
     really happened, or both. ``intervention_penalty`` comes on top."""
     fit_steps: int = 3000
@@ -141,7 +149,7 @@ class ShieldConfig(AutoencoderConfig):
     """Episodes in the distant window (h_d)."""
     k_rule: KRule = "inclusive-down"
     """How K follows the recent violations; fixed leaves it alone."""
-    fallback: Fallback = "least-risk"
+    fallback: Literal["proposed", "least-risk"] = "least-risk"
     """What to do when no candidate is safe: execute the proposal, or the least risky action."""
     far: Far | None = None
     """What to do with a proposal far from all data: endorse it, refuse it (as if it were unsafe),
@@ -197,7 +205,7 @@ class CSCConfig(Checked):
 
     threshold: float = 0.2
     """An action may be executed up to this estimated probability of failure."""
-    threshold_rule: ThresholdRule = "fixed"
+    threshold_rule: Literal["fixed", "adaptive"] = "fixed"
     """adaptive: the threshold is (1 - gamma) (failure_limit - recent failures), at least 0."""
     failure_limit: float = 1.0
     """Share of failed episodes that the adaptive threshold accepts."""
@@ -352,3 +360,31 @@ class TrainConfig(Checked):
                     f"( ) that begins with a letter or digit, found {value!r:.120}"
                 )
         super().__post_init__()
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Every setting of a config by its dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in (config if isinstance(config, dict) else to_dict(config)).items():
+        inner = isinstance(value, dict)
+        found |= flat(value, f"{prefix}{name}.") if inner else {prefix + name: value}
+    return found
+
+
+def from_dict(kind: type[Config], values: dict[str, Any]) -> Config:
+    """The config that ``to_dict`` described, also in an earlier version.
+
+    Raises SettingError for an unknown key.
+    """
+    hints = _type_hints(kind)
+    retired = RETIRED_SETTINGS.get(kind.__name__, ())
+    kept = {name: value for name, value in values.items() if name not in retired}
+    parts = EARLIER_SETTINGS.get(kind.__name__, {}) | kept
+    if unknown := sorted(set(parts) - set(hints)):
+        raise SettingError(f"{kind.__name__} has no setting {', '.join(map(repr, unknown))}")
+    for name, value in parts.items():
+        if is_dataclass(hints[name]):
+            if not isinstance(value, dict):
+                raise SettingError(f"{kind.__name__}.{name}: expected settings, found {value!r}")
+            parts[name] = from_dict(hints[name], value)
+    return kind(**parts)

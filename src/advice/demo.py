@@ -12,14 +12,16 @@ import numpy as np
 from advice.config import AgentConfig, EnvConfig, ShieldConfig, TrainConfig
 from advice.display import GridDisplay
 from advice.printing import print_table, say
+from advice.reports.load import Run, read_run
 from advice.reports.page import write_report
+from advice.reports.shields import outcome
 from advice.runs.engines import run_local
 from advice.runs.evaluate import write_video
-from advice.runs.grid import Cell, Status, status_of, write_grid
+from advice.runs.grid import Cell, status_of
 from advice.runs.records import RunFolder
 from advice.runs.resimulate import film, resimulate
 from advice.shields.shield import Shield
-from advice.types import AdviceError, Array, EpisodeRecord
+from advice.types import AdviceError, Array
 
 NAMES = ("DDPG", "ADVICE")
 TITLES = ("", "episodes", "violations", "goals", "neither", "mean steps", "replaced actions")
@@ -27,17 +29,9 @@ FILMED = 5
 """The first so many episodes after arming are filmed."""
 _EVERY = 2  # steps per frame
 _LAST = 18  # frames of a caption's last picture
-_GROUND = (250, 250, 247)
-_COLOURS = {
-    "": (32, 38, 46),
-    "action replaced": (213, 94, 0),
-    "goal": (28, 124, 80),
-    "crash": (192, 40, 50),
-    "time is up": (110, 116, 124),
-}
+_COLOURS = {"": "#20262e", "action replaced": "#d55e00", "goal": "#1c7c50", "crash": "#c02832"}
+_COLOURS |= {"time is up": "#6e747c", "with cost": "#6e747c"}
 """The colour of a caption, by what happens."""
-
-Records = Sequence[EpisodeRecord]
 
 
 def demo_cells(
@@ -66,32 +60,29 @@ def demo_cells(
 def run_demo(cells: list[Cell], out: Path) -> bool:
     """Train and show; False if it was interrupted."""
     began = time.monotonic()
-    write_grid(out, cells)
-    with GridDisplay(cells, 2, status_with_counts) as display:
-        outcome = run_local(cells, display.update)
-    for cell in outcome.failed:
+    with GridDisplay(cells, 2) as display:
+        done = run_local(cells, display.update)
+    for cell in done.failed:
         raise AdviceError(f"{cell.name} failed: {status_of(cell).reason or 'see its log.txt'}")
-    if outcome.stopped:
+    if done.stopped:
         return False
     trained = time.monotonic()
     folders = [cell.folder for cell in cells]
-    runs = [folder.read_episodes() for folder in folders]
-    armed = armed_after(runs[1])
+    runs = [read_run(folder) for folder in folders]
+    armed, last = runs[1].armed_after, len(runs[1].table)
     if folders[1].shield_file.exists():
         audit = Shield.load(folders[1].shield_file).audit()
         say(f"The shield was armed after episode {armed}; at the end {audit.line}.")
     parts = {"before": slice(armed), "after": slice(armed, None)}
     rows = [
-        (f"{when} arming, {name}", *counts(run[part]))
+        (f"{when} arming, {name}", *counts(run, part))
         for when, part in parts.items()
         for name, run in zip(NAMES, runs, strict=True)
-        if run[part]
+        if len(run.table[part])
     ]
     print_table(TITLES, rows)
-    if armed == len(runs[1]):
-        say("The shield was not armed in this run, so there is nothing to compare.")
     say("One seed of one short training: it shows how ADVICE works, not how well in general.")
-    if filmed := range(armed + 1, min(armed + FILMED, len(runs[1])) + 1):
+    if filmed := range(armed + 1, min(armed + FILMED, last) + 1):
         try:
             write_video(out / "demo.mp4", side_by_side(folders, filmed))
             say(
@@ -100,16 +91,15 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
             )
         except Exception as error:  # the environment cannot render, or ffmpeg is not there
             say(f"no video: {error}")
+    else:
+        say("The shield was not armed in this run, so there is nothing to compare.")
     report = write_report([out / "runs"], out / "report", trust_task=True)
     figures = sorted(report.page.parent.glob("figures/*-overview-*.png"))  # -after, -full
     shutil.copyfile(figures[0], out / "demo.png")
-    took = trained - began, time.monotonic() - trained
-    run = folders[1].path
+    took, run = (trained - began, time.monotonic() - trained), folders[1].path
     say(
-        f"figure  {out / 'demo.png'}\n"
-        f"report  {report.page}\n"
-        f"training took {took[0]:.0f} s, the rest {took[1]:.0f} s\n"
-        "To go on:\n"
+        f"figure  {out / 'demo.png'}\nreport  {report.page}\n"
+        f"training took {took[0]:.0f} s, the rest {took[1]:.0f} s\nTo go on:\n"
         f"  advice replay {run} --out {out / 'replay.html'}   # one episode, step by step\n"
         f"  advice inspect {run}   # how good is the shield?\n"
         f"  advice train --task {cells[1].config.task} --episodes 2000   # a real training"
@@ -117,33 +107,15 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
     return True
 
 
-def armed_after(records: Records) -> int:
-    """Episodes before arming; all of them if it never was."""
-    return next((record.episode - 1 for record in records if record.k), len(records))
-
-
-def status_with_counts(cell: Cell) -> Status:
-    """A cell's status with its violations and goals, since arming where its shield is armed."""
-    status = status_of(cell)
-    records = cell.folder.read_episodes() if status.episode else []
-    armed = armed_after(records)
-    when = f"armed at {armed}, since then " if armed < len(records) else ""
-    part = records[armed:] or records
-    violations, goals = sum(r.violation for r in part), sum(r.success for r in part)
-    said = f"{when}{violations} violations, {goals} goals in {len(part)}"
-    return status if status.reason else status._replace(reason=said)
-
-
-def counts(part: Records) -> tuple[str, ...]:
-    """A row of the table."""
-    steps = sum(r.steps for r in part)
+def counts(run: Run, part: slice) -> tuple[str, ...]:
+    """A row of the table: what happened in a part of a run."""
+    columns = ("violation", "success", "timeout", "steps", "interventions")
+    violations, goals, neither, steps, replaced = (run.column(x)[part].sum() for x in columns)
+    episodes = run.column("episode")[part]
     return (
-        f"{part[0].episode}-{part[-1].episode}",
-        str(sum(r.violation for r in part)),
-        str(sum(r.success for r in part)),
-        str(sum(not (r.violation or r.success) for r in part)),
-        f"{steps / len(part):.0f}",
-        f"{sum(r.interventions for r in part) / steps:.0%}",
+        f"{episodes[0]:.0f}-{episodes[-1]:.0f}",
+        *(f"{count:.0f}" for count in (violations, goals, neither, steps / len(episodes))),
+        f"{replaced / steps:.0%}",
     )
 
 
@@ -172,9 +144,8 @@ def _captioned(folder: RunFolder, name: str, episode: int) -> list[Array]:
         steps = slice(max(0, (number - 1) * _EVERY), number * _EVERY)
         event = "action replaced" if replay.intervened[steps].any() else ""
         if number == len(pictures) - 1:
-            event = "goal" if replay.successes.any() else "time is up"
-            event = "crash" if replay.violations.any() else event
-        image = Image.new("RGB", (width + 16, height + strip), _GROUND)
+            event = {"violation": "crash", "success": "goal"}.get(end := outcome(replay), end)
+        image = Image.new("RGB", (width + 16, height + strip), "white")
         image.paste(Image.fromarray(picture), (8, strip))
         pen = ImageDraw.Draw(image)
         pen.rectangle((8, 0, width + 7, strip), _COLOURS[event])

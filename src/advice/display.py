@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.live import Live
 from rich.markup import escape
@@ -24,6 +24,8 @@ from advice.types import EpisodeRecord, printable
 
 PLAIN_SECONDS = 15.0
 """Off a terminal, at most one line per this many seconds."""
+STYLES = {"running": "green", "failed": "red", "stopped": "", "queued": "", "done": "dim"}
+"""Of the states of a grid's cells, in the order of the table."""
 
 
 class TrainingDisplay(Listener):
@@ -37,11 +39,8 @@ class TrainingDisplay(Listener):
         self._recent: deque[EpisodeRecord] = deque(maxlen=100)
         self._last_line = time.monotonic()
         self.progress = Progress(
-            "{task.description}",
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            "{task.fields[status]}",
-            TimeRemainingColumn(elapsed_when_finished=True),
+            *("{task.description}", BarColumn(bar_width=20), MofNCompleteColumn()),
+            *("{task.fields[status]}", TimeRemainingColumn(elapsed_when_finished=True)),
             console=console(),
             disable=not console().is_terminal,
         )
@@ -50,64 +49,51 @@ class TrainingDisplay(Listener):
         self._total, begun = config.episodes, counters.episode
         if begun:  # a resumed run goes on counting
             self._recent.extend(folder.read_episodes()[:begun])
-        self._task = self.progress.add_task(
-            "training", total=self._total, completed=begun, status=""
-        )
+        self._task = self.progress.add_task("", total=self._total, completed=begun, status="")
         verb = f"resuming after episode {begun}" if begun else "training"
-        self.said(f"{verb}: {config.method} on {config.task}, seed {config.seed} -> {folder.path}")
+        say(f"{verb}: {config.method} on {config.task}, seed {config.seed} -> {folder.path}")
 
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
         self._recent.append(record)
-        status = self._status(record, counters)
-        self.progress.update(
-            self._task,
-            completed=record.episode,
-            description="training",
-            status="\n".join(status),
-        )
-        now, left = time.monotonic(), self._total - record.episode
-        if not console().is_terminal and (not left or now - self._last_line >= PLAIN_SECONDS):
-            self._last_line = now
-            seconds = left * sum(r.seconds for r in self._recent) / len(self._recent)
-            line = "; ".join((*status, f"{seconds / 60:.1f} min left"))
-            self.said(f"episode {record.episode}/{self._total}  {line}")
-
-    def fitting(self, progress: FitProgress) -> None:
-        status = f"epoch {progress.epoch}, validation loss {progress.validation_loss:.4f}"
-        self.progress.update(self._task, description="fitting the shield", status=status)
-
-    def said(self, message: str) -> None:
-        say(message)
-
-    def _status(self, record: EpisodeRecord, counters: Counters) -> list[str]:
-        """What the last episodes brought, and what the shield did; short lines."""
-        recent = self._recent
-        low, high = running_bounds(counters.violations, counters.episode)
+        recent, count = self._recent, len(self._recent)
         spent, steps = sum(r.seconds for r in recent), sum(r.steps for r in recent)
-        lines = [
-            f"last {len(recent)}: {sum(r.violation for r in recent)} violations, "
+        low, high = running_bounds(counters.violations, counters.episode)
+        status = [
+            f"last {count}: {sum(r.violation for r in recent)} violations, "
             f"{sum(r.success for r in recent)} successes, "
-            f"return {sum(r.episode_return for r in recent) / len(recent):+.2f}, "
+            f"return {sum(r.episode_return for r in recent) / count:+.2f}, "
             f"{steps / max(spent, 1e-9):.0f} steps/s",
             f"violation probability so far {low:.1%} to {high:.1%}",
         ]
         if record.k:
-            lines.insert(
-                1,
+            status.append(
                 f"{sum(r.interventions for r in recent) / steps:.0%} of steps replaced, "
                 f"{sum(r.no_safe_action for r in recent) / steps:.1%} without a safe action, "
-                f"K {record.k}",
+                f"K {record.k}"
             )
-        return lines
+        self._show("training", "\n".join(status), completed=record.episode)
+        now, left = time.monotonic(), self._total - record.episode
+        if not console().is_terminal and (not left or now - self._last_line >= PLAIN_SECONDS):
+            self._last_line = now
+            line = "; ".join((*status, f"{left * spent / count / 60:.1f} min left"))
+            say(f"episode {record.episode}/{self._total}  {line}")
+
+    def fitting(self, progress: FitProgress) -> None:
+        status = f"epoch {progress.epoch}, validation loss {progress.validation_loss:.4f}"
+        self._show("fitting the shield", status)
+
+    def said(self, message: str) -> None:
+        say(message)
+
+    def _show(self, doing: str, status: str, completed: int | None = None) -> None:
+        self.progress.update(self._task, description=doing, status=status, completed=completed)
 
 
 class GridDisplay:
-    """A grid's cells, as ``status`` says: queued, running with episode and speed, done, failed."""
+    """A grid's cells: queued, running with episode and speed, stopped, done or failed."""
 
-    def __init__(
-        self, cells: Sequence[Cell], parallel: int, status: Callable[[Cell], Status] = status_of
-    ) -> None:
-        self._cells, self._parallel, self._status = cells, parallel, status
+    def __init__(self, cells: Sequence[Cell], parallel: int) -> None:
+        self._cells, self._parallel = cells, parallel
         self._live = Live(console=console(), auto_refresh=False, vertical_overflow="crop")
         self._known: dict[str, str] = {}
         self._last = self._last_line = -math.inf
@@ -128,10 +114,9 @@ class GridDisplay:
         if now - self._last < 1.0:
             return
         self._last = now
-        statuses = [self._status(cell) for cell in self._cells]
+        statuses = [status_of(cell) for cell in self._cells]
         if console().is_terminal:
-            rows = max(5, console().height - 6)
-            self._live.update(grid_table(statuses, self._parallel, rows), refresh=True)
+            self._live.update(grid_table(statuses, self._parallel), refresh=True)
             return
         for status in statuses:
             name = status.cell.name
@@ -143,41 +128,31 @@ class GridDisplay:
             say(grid_line(statuses, self._parallel))
 
 
-def grid_table(statuses: Sequence[Status], parallel: int, rows: int) -> Table:
-    """The cells, running and failed ones first, with the whole grid in the caption."""
-    order = ("running", "failed", "stopped", "queued", "done")
-    styles = {"running": "green", "failed": "red", "done": "dim"}
+def grid_table(statuses: Sequence[Status], parallel: int) -> Table:
+    """The cells, running and failed ones first, with the whole grid in the title."""
     table = Table("cell", "state", "episode", "steps/s", "", box=None, pad_edge=False)
-    table.caption, table.caption_justify = grid_line(statuses, parallel), "left"
-    shown = sorted(statuses, key=lambda status: order.index(status.state))[:rows]
-    for status in shown:
+    table.title, table.title_justify = grid_line(statuses, parallel), "left"
+    for status in sorted(statuses, key=lambda status: [*STYLES].index(status.state)):
         table.add_row(
             escape(printable(status.cell.name)),
             status.state,
             f"{status.episode}/{status.cell.config.episodes}",
             f"{status.steps_per_second:.0f}" if status.state == "running" else "",
             escape(printable(status.reason)),
-            style=styles.get(status.state, ""),
+            style=STYLES[status.state],
         )
-    if len(statuses) > len(shown):
-        table.add_row(f"... and {len(statuses) - len(shown)} more")
     return table
 
 
 def grid_line(statuses: Sequence[Status], parallel: int) -> str:
     """How many cells are where, total progress and the time left."""
     counts = Counter(status.state for status in statuses)
-    order = ("running", "done", "failed", "stopped", "queued")
     total = sum(status.cell.config.episodes for status in statuses)
-    finished = sum(
-        status.cell.config.episodes if status.state == "done" else status.episode
-        for status in statuses
-    )
-    paces = [status.seconds_per_episode for status in statuses if status.episode]
-    left = "time left unknown yet"
-    if paces:
+    done = [x.cell.config.episodes if x.state == "done" else x.episode for x in statuses]
+    finished, paces = sum(done), [x.seconds_per_episode for x in statuses if x.episode]
+    left = "complete" if finished >= total else "time left unknown yet"
+    if paces and finished < total:
         seconds = (total - finished) * sum(paces) / len(paces) / max(1, parallel)
-        soon = "less than a minute left" if seconds < 60 else f"about {seconds / 60:.0f} min left"
-        left = soon if finished < total else "complete"
-    states = ", ".join(f"{counts[state]} {state}" for state in order)
+        left = f"about {math.ceil(seconds / 60)} min left"
+    states = ", ".join(f"{counts[state]} {state}" for state in STYLES)
     return f"{states}; {100 * finished / max(1, total):.1f} % of {total} episodes; {left}"

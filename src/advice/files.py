@@ -124,18 +124,17 @@ def _read(
     stream: BinaryIO, size: int, kind: str, versions: tuple[int, ...]
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     length = int.from_bytes(stream.read(8), "little")
-    size -= 8 + length
-    if size < 0 or length > _MAX_HEADER:
+    if 8 + length > size or length > _MAX_HEADER:
         raise BrokenFileError(
             f"expected an advice {kind}, found a file whose header claims {length} bytes"
         )
     raw = stream.read(length)
     try:
-        header = json.loads(raw)
-        metadata = header.pop("__metadata__")
+        entries = json.loads(raw)
+        metadata = entries.pop("__metadata__")
         found_kind, version = metadata["kind"], int(metadata["version"])
         digest, text = metadata["sha256"], metadata["document"]
-        unsigned = _header(header, text, kind, version, _DIGEST_PLACE)
+        unsigned = raw.replace(digest.encode(), _DIGEST_PLACE.encode(), 1)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BrokenFileError(f"expected an advice {kind}, found something else") from None
     if found_kind != kind:
@@ -143,18 +142,13 @@ def _read(
     if version not in versions:
         known = " or ".join(map(str, versions))
         raise BrokenFileError(f"expected version {known} of the format, found {version}")
+    body = stream.read()
+    found = hashlib.sha256(unsigned)
+    found.update(body)
+    if digest != found.hexdigest():
+        raise BrokenFileError("the SHA-256 does not match: the file was cut short or edited")
     try:
-        layout = _layout(header, size)
-        body = stream.read(size)
-        found = hashlib.sha256(unsigned)
-        found.update(body)
-        signed = _header(header, text, kind, version, found.hexdigest())
-        if digest != found.hexdigest() or signed != raw:
-            raise BrokenFileError("the SHA-256 does not match: the file was cut short or edited")
-        document = json.loads(text)
-        arrays = {name: _array(body, *place) for name, place in layout.items()}
-    except BrokenFileError:
-        raise
+        document, arrays = json.loads(text), _arrays(entries, body)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BrokenFileError(f"the contents are inconsistent: {str(error)[:200]}") from None
     if not isinstance(document, dict):
@@ -162,31 +156,24 @@ def _read(
     return arrays, document
 
 
-def _layout(entries: dict[str, Any], size: int) -> dict[str, tuple[Any, tuple[int, ...], int]]:
-    """Type, shape and first byte of each array; together they must fill ``size`` bytes exactly, one
-    after the other, so a small file cannot ask for much memory."""
-    layout = {}
+def _arrays(entries: dict[str, Any], body: bytes) -> dict[str, Array]:
+    """The arrays in ``body``. They must fill it exactly, one after the other, so a small file
+    cannot ask for much memory."""
+    arrays = {}
     offset = 0
     for name, entry in entries.items():
-        dtype, shape, (begin, end) = (
-            _TO_DTYPE[entry["dtype"]],
-            entry["shape"],
-            entry["data_offsets"],
-        )
+        dtype, shape = _TO_DTYPE[entry["dtype"]], entry["shape"]
+        begin, end = entry["data_offsets"]
         if any(type(n) is not int or not 0 <= n < 2**48 for n in (*shape, begin, end)):
             raise ValueError(f"{name}: expected whole numbers, found {shape}, {begin}, {end}")
-        if begin != offset or end - begin != math.prod(shape) * dtype.itemsize:
+        count = math.prod(shape)
+        if begin != offset or end - begin != count * dtype.itemsize:
             raise ValueError(f"{name}: {shape} of {dtype} from {offset} is not {begin}..{end}")
-        layout[name] = (dtype, tuple(shape), begin)
+        if dtype == np.bool_ and count and max(body[begin:end]) > 1:
+            raise ValueError("expected bytes 0 and 1 for booleans")
+        array = np.frombuffer(body, dtype, count, begin) if count else np.zeros(0, dtype)
+        arrays[name] = array.reshape(shape).astype(dtype.newbyteorder("="))
         offset = end
-    if offset != size:
-        raise ValueError(f"expected {offset} bytes of arrays, found {size}")
-    return layout
-
-
-def _array(body: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], begin: int) -> Array:
-    count = math.prod(shape)
-    if dtype == np.bool_ and count and max(body[begin : begin + count]) > 1:
-        raise ValueError("expected bytes 0 and 1 for booleans")
-    array = np.frombuffer(body, dtype, count, begin) if count else np.zeros(0, dtype)
-    return array.reshape(shape).astype(dtype.newbyteorder("="))
+    if offset != len(body):
+        raise ValueError(f"expected {offset} bytes of arrays, found {len(body)}")
+    return arrays

@@ -37,13 +37,10 @@ def summary(folder: Any) -> str:
     """One line about a run, from its records."""
     records = folder.read_episodes() if folder.episodes_file.exists() else []
     config = folder.read_config()
-    total = {
-        name: sum(getattr(record, name) for record in records)
-        for name in ("violation", "success", "interventions", "steps", "seconds")
-    }
     return (
         f"{config.method} on {config.task}, seed {config.seed}: "
-        f"{len(records)}/{config.episodes} episodes, {total['violation']} violations, "
-        f"{total['success']} successes, {total['interventions']} interventions, "
-        f"{total['steps']} steps in {total['seconds']:.0f} s -> {folder.path}"
+        f"{len(records)}/{config.episodes} episodes, {sum(r.violation for r in records)} "
+        f"violations, {sum(r.success for r in records)} successes, "
+        f"{sum(r.interventions for r in records)} interventions, {sum(r.steps for r in records)} "
+        f"steps in {sum(r.seconds for r in records):.0f} s -> {folder.path}"
     )

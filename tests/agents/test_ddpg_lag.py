@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from practice import updated
 
-from advice.agents.ddpg_lagrangian import DDPGLagrangian, ascend, lagrangian_loss
+from advice.agents.ddpg import DDPGLagrangian, ascend, lagrangian_loss
 from advice.agents.networks import Layer, init_learner
 from advice.config import AgentConfig, MultiplierConfig
 from advice.types import Transition

@@ -23,8 +23,7 @@ from advice.agents.networks import (
     update_target,
 )
 from advice.agents.replay_buffer import ReplayBuffer, as_batch
-from advice.agents.sac import SAC
-from advice.agents.td3 import TD3
+from advice.agents.td3_sac import SAC, TD3
 from advice.config import AgentConfig, SACConfig
 from advice.types import SpaceMismatchError, Transition
 

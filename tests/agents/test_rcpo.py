@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+from advice.agents.ddpg import RCPO
 from advice.agents.networks import Layer, init_learner
-from advice.agents.rcpo import RCPO
 from advice.agents.replay_buffer import as_batch
 from advice.config import AgentConfig
 from advice.types import Transition

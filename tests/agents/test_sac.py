@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from advice.agents.networks import Layer
-from advice.agents.sac import SAC, sample_action
+from advice.agents.td3_sac import SAC, sample_action
 from advice.config import AgentConfig, SACConfig
 from advice.types import Transition
 

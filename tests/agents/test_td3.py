@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from advice.agents.networks import Layer
-from advice.agents.td3 import TD3, least_value, smoothed_action
+from advice.agents.td3_sac import TD3, least_value, smoothed_action
 from advice.config import AgentConfig, TD3Config
 from advice.types import Array, Transition
 

@@ -14,8 +14,7 @@ import pytest
 from helpers import small
 
 from advice.runs.engines import run_local
-from advice.runs.episodes import newest_episodes
-from advice.runs.grid import Cell, status_of
+from advice.runs.grid import Cell, newest_episodes, status_of
 from advice.runs.records import RunFolder
 from advice.threads import one_thread
 
@@ -43,6 +42,15 @@ def test_a_worker_that_exits_with_0_is_not_done(tmp_path: Path) -> None:
     reasons = [status_of(x).reason for x in cells]
     assert "SystemExit" in reasons[0]
     assert "exit code 0 before the run was done" in reasons[1]
+
+
+def test_a_run_whose_shield_was_never_finished_is_reported(tmp_path: Path) -> None:
+    lender = cell(tmp_path, "Exits")
+    config = small(episodes=3, shield_from=str(lender.folder.path))
+    borrower = Cell(config, RunFolder.of(tmp_path, config), lender.folder.path)
+    outcome = run_local([lender, borrower], lambda: None, processes=2, attempts=1)
+    assert outcome.failed == [lender, borrower]
+    assert status_of(borrower).reason == "the run whose shield this one starts with has failed"
 
 
 def test_a_worker_that_takes_no_step_is_killed_and_reported(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from made_up import write_grid, write_run
 from advice.config import TrainConfig
 from advice.reports.load import load
 from advice.reports.page import write_report
-from advice.runs.episodes import COLUMNS
-from advice.runs.records import RunFolder
+from advice.runs.records import COLUMNS, RunFolder
 
 
 def edit(folder: RunFolder, change: Callable[[list[list[str]]], None]) -> None:
@@ -56,7 +55,7 @@ def test_records_that_no_run_can_have_are_left_out_and_named(what: str, tmp_path
     change, why = DOCTORED[what]
     edit(folders[1], change)
     collection = load([tmp_path])
-    ((path, said),) = collection.left_out
+    ((path, said),) = collection.left_out.items()
     assert path == folders[1].path
     assert why in said
 
@@ -65,7 +64,7 @@ def test_more_episodes_than_asked_for_are_left_out(tmp_path: Path) -> None:
     config = TrainConfig(method="ddpg", episodes=30)
     write_run(tmp_path, config, episodes=40)
     write_run(tmp_path, TrainConfig(method="ddpg", episodes=30, seed=1))
-    ((_, said),) = load([tmp_path]).left_out
+    ((_, said),) = load([tmp_path]).left_out.items()
     assert "expected at most 30 episodes, found 40" in said
 
 
@@ -82,7 +81,7 @@ def test_one_run_copied_under_other_seeds_counts_once(tmp_path: Path) -> None:
         edit(copy, put("seconds", f"0.{seed}"))
     report = write_report([tmp_path], tmp_path / "report")
     assert len(report.collection.left_out) == 4
-    assert all("another seed: a copy" in item.why for item in report.collection.left_out)
+    assert all("another seed: a copy" in why for why in report.collection.left_out.values())
     assert len(report.collection.tasks[0].methods["advice"]) == 1
     assert "too few seeds to claim anything" in report.claims[0].sentence
     assert "another seed: a copy" in report.page.read_text()
@@ -103,7 +102,7 @@ def test_runs_with_shields_of_different_lenders_are_not_the_same(tmp_path: Path)
     write_run(tmp_path, lent(0, "/a/core/randomised-goal/advice/seed-0"))
     write_run(tmp_path, lent(1, "elsewhere/core/randomised-goal/advice/seed-1"))
     write_run(tmp_path, lent(2, "/a/core/randomised-circle/advice/seed-2"))
-    ((path, said),) = load([tmp_path]).left_out
+    ((path, said),) = load([tmp_path]).left_out.items()
     assert path.name == "seed-2"
     assert "shield_from is 'core/randomised-circle', elsewhere 'core/randomised-goal'" in said
 
@@ -114,7 +113,7 @@ def test_records_changed_after_the_end_are_left_out(tmp_path: Path) -> None:
         folder.mark_done()
     assert not load([tmp_path]).left_out
     edit(folders[0], put("return", "9.5"))
-    ((path, said),) = load([tmp_path]).left_out
+    ((path, said),) = load([tmp_path]).left_out.items()
     assert path == folders[0].path
     assert "changed after the run was done" in said
 

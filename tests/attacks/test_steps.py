@@ -12,8 +12,8 @@ from made_shields import ACTIONS, LOOK_AHEAD, OBSERVATIONS, copy, record_random
 
 from advice import Outcome, Shield, ShieldConfig, ShieldedEnv
 from advice.cli import fail
-from advice.commands import print_table, say
 from advice.integrations.vector import ShieldedVectorEnv
+from advice.printing import print_table, say
 from advice.shields.session import SessionOptions, ShieldSession
 
 

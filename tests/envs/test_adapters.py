@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict
@@ -13,23 +11,17 @@ from advice.envs.adapters import adapt_safety_gymnasium
 
 
 class SixValues:
-    """What Safety Gymnasium's environments offer: two sensors, one of them a lidar."""
+    """What Safety Gymnasium's environments offer."""
 
     metadata: dict = {"render_modes": []}  # noqa: RUF012
     render_mode = None
     action_space = Box(-1, 1, (2,), np.float64)
     observation_space = Box(
-        np.array([-np.inf] * 3 + [0.0] * 4), np.array([np.inf] * 3 + [1.0] * 4), dtype=np.float64
+        np.array([-9.0] * 3 + [0.0] * 4), np.array([9.0] * 3 + [1.0] * 4), dtype=np.float64
     )
 
     def __init__(self, values: int = 6):
         self.values = values
-        sensors = Dict({"accelerometer": Box(-np.inf, np.inf, (3,)), "goal_lidar": Box(0, 1, (4,))})
-        self.task = SimpleNamespace(obs_info=SimpleNamespace(obs_space_dict=sensors))
-
-    @property
-    def unwrapped(self):
-        return self
 
     def _observation(self):
         return np.concatenate((self.rng.normal(size=3), self.rng.uniform(size=4)))
@@ -69,16 +61,9 @@ def test_six_values_become_five():
     assert original.closed
 
 
-def test_lidar_only_keeps_the_lidars():
-    env = adapt_safety_gymnasium(SixValues(), lidar_only=True)
-    whole = adapt_safety_gymnasium(SixValues())
-    assert env.observation_space.shape == (4,)
-    np.testing.assert_array_equal(env.reset(seed=4)[0], whole.reset(seed=4)[0][3:])
-
-
 def test_the_adapted_environment_satisfies_gymnasium():
-    env = adapt_safety_gymnasium(SixValues(), lidar_only=True)
-    assert env.observation_space == Box(0, 1, (4,), np.float32)
+    env = adapt_safety_gymnasium(SixValues())
+    assert env.observation_space.shape == (7,)
     check_env(env, skip_render_check=True)
 
 
@@ -87,7 +72,7 @@ def test_other_environments_are_refused():
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"expected six values .* found 5"):
         env.step(np.zeros(2))
-    plain = SixValues()
-    plain.task = None
-    with pytest.raises(ValueError, match="sensor list"):
-        adapt_safety_gymnasium(plain, lidar_only=True)
+    nested = SixValues()
+    nested.observation_space = Dict({"accelerometer": Box(-np.inf, np.inf, (3,))})
+    with pytest.raises(ValueError, match="expected a flat Box space"):
+        adapt_safety_gymnasium(nested)

@@ -142,7 +142,7 @@ def test_the_report_is_drawn(
         page.screenshot(path=screenshots / f"report-{size}-{scheme}.png", full_page=True)
         assert undrawn(page) == []
         assert too_wide(page) <= 0
-        assert page.locator("figure:visible").count() >= 14
+        assert page.locator("figure:visible").count() >= 9
         page.click("#controls button[data-phase=full]")
         assert undrawn(page) == []
         dark = sum(int(x) for x in ground(page)[4:-1].split(",")) < 150

@@ -20,9 +20,8 @@ sys.path.insert(0, str(TESTS / "runs"))
 
 from helpers import assert_same_run, small  # noqa: E402
 
-from advice.runs.engines import run_local  # noqa: E402
+from advice.runs.engines import run_local, run_ray  # noqa: E402
 from advice.runs.grid import Cell, status_of  # noqa: E402
-from advice.runs.ray_engine import run_ray  # noqa: E402
 from advice.runs.records import RunFolder  # noqa: E402
 from advice.threads import ONE_THREAD  # noqa: E402
 
@@ -66,21 +65,20 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     cluster.shutdown()
 
 
-@pytest.mark.parametrize("shared_storage", [True, False])
 def test_a_lost_node_costs_nothing_but_time(
-    local: list[Cell], cluster: Any, tmp_path: Path, shared_storage: bool
+    local: list[Cell], cluster: Any, tmp_path: Path
 ) -> None:
     cells = grid(tmp_path)
     lost = []
 
     def on_poll() -> None:
         """Once both nodes are at work, take one away, with the run that is on it."""
-        started = not shared_storage or all(c.folder.episodes_file.exists() for c in cells[:2])
+        started = all(c.folder.episodes_file.exists() for c in cells[:2])
         if not lost and started and ray.available_resources().get("CPU", 0) == 0:
             cluster.remove_node(cluster.second)
             lost.append(cluster.add_node(num_cpus=1))
 
-    outcome = run_ray(cells, on_poll, cluster.address, attempts=4, shared_storage=shared_storage)
+    outcome = run_ray(cells, on_poll, cluster.address, attempts=4)
     assert lost
     assert not outcome.failed
     for cell, whole in zip(cells, local, strict=True):

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from advice.config import AgentConfig, EnvConfig, TrainConfig
-from advice.runs.events import scalars_of
-from advice.runs.loop import train
+from advice.runs.loop import scalars_of, train
 from advice.runs.records import RunFolder
 from advice.types import EpisodeRecord
 
@@ -34,6 +33,7 @@ def test_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (file,) = logged.glob("*.wandb")
     data, recent = file.read_bytes(), deque[EpisodeRecord](maxlen=100)
     for record in folder.read_episodes():
+        recent.append(record)
         for name, value in scalars_of(record, recent).items():
             # a name and, in a field of its own, its value as JSON
             found = re.findall(rb"%s\x82\x01.([-+.\de]+)" % name.encode(), data, re.DOTALL)

@@ -9,8 +9,9 @@ import numpy as np
 from advice import Shield
 from advice.config import EnvConfig, ShieldConfig, TrainConfig
 from advice.envs.signals import read_signals
-from advice.runs.loop import episode_seed, make_environment
-from advice.runs.records import RecordWriter, RunFolder
+from advice.runs.checkpoints import RecordWriter
+from advice.runs.methods import episode_seed, make_environment
+from advice.runs.records import RunFolder
 from advice.shields.memory import EpisodeLabels
 from advice.types import EpisodeRecord, Verdict
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from advice.config import ShieldConfig, TrainConfig
+from advice.config import ShieldConfig, TrainConfig, to_dict
 from advice.files import write_json
 from advice.runs.records import COLUMNS, RunFolder
-from advice.settings import to_dict
 from advice.shields.cautiousness import update_k
 
 METHODS = ("ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice")

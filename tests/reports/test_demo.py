@@ -1,12 +1,12 @@
-"""The demo's table, live view and film, from made-up and from driven runs."""
+"""The demo's table and film, from made-up and from driven runs."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import numpy as np
 
-from made_up import write_run
-
-from advice.demo import armed_after, counts, demo_cells, side_by_side, status_with_counts
+from advice.config import TrainConfig
+from advice.demo import counts, side_by_side
+from advice.reports.load import Run
 from advice.runs.records import RunFolder
 from advice.runs.resimulate import film, resimulate
 from advice.types import EpisodeRecord
@@ -23,23 +23,10 @@ def record(
 def test_the_table_counts_episodes() -> None:
     before = [record(1, violation=True), record(2, success=True)]
     shielded = [*before, record(3, k=4), record(4, success=True, k=4), record(5, True, k=4)]
-    assert armed_after(before) == armed_after(shielded) == 2
-    assert counts(before) == ("1-2", "1", "1", "0", "10", "0%")
-    assert counts(shielded[2:]) == ("3-5", "1", "1", "1", "10", "40%")
-
-
-def test_the_live_view_counts_from_arming_on(tmp_path: Path) -> None:
-    cells = demo_cells(tmp_path, "randomised-goal", 0, episodes=50, construction_episodes=30)
-    assert status_with_counts(cells[0]).reason == "0 violations, 0 goals in 0"
-    for cell in cells:
-        write_run(tmp_path / "runs", cell.config)
-    shielded = cells[1].folder.read_episodes()
-    assert armed_after(shielded) == 30
-    violations, goals = (
-        sum(getattr(r, x) for r in shielded[30:]) for x in ("violation", "success")
-    )
-    expected = f"armed at 30, since then {violations} violations, {goals} goals in 20"
-    assert status_with_counts(cells[1]).reason == expected
+    run = Run(RunFolder("run"), TrainConfig(), {}, np.array(shielded, dtype=float))
+    assert run.armed_after == 2
+    assert counts(run, slice(2)) == ("1-2", "1", "1", "0", "10", "0%")
+    assert counts(run, slice(2, None)) == ("3-5", "1", "1", "1", "10", "40%")
 
 
 def test_the_film_shows_both_runs_with_captions(driven: dict[str, RunFolder]) -> None:

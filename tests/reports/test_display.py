@@ -66,5 +66,5 @@ def test_a_grid_says_once_what_state_a_run_is_in(
     assert first.endswith("/seed-0 stopped")
     assert len(lines) == 4
     assert all(
-        line.startswith("0 running, 0 done, 0 failed, 1 stopped, 1 queued") for line in lines
+        line.startswith("0 running, 0 failed, 1 stopped, 1 queued, 0 done") for line in lines
     )

@@ -11,13 +11,11 @@ import pytest
 from made_up import PROVENANCE, write_grid, write_run
 
 from advice.config import PRESETS, AgentConfig, ShieldConfig, TrainConfig
-from advice.reports.claims import compare
-from advice.reports.curves import METRICS, curve, k_history, thinned
 from advice.reports.load import Collection, Run, complete, load
-from advice.runs.grid import cells_of
-from advice.runs.provenance import TRAINING_VERSIONS
-from advice.runs.records import COLUMNS, RunFolder
-from advice.runs.studies import STUDIES, SUITES, with_settings
+from advice.reports.plots import METRICS, curve, k_history, thinned
+from advice.reports.summaries import compare
+from advice.runs.records import COLUMNS, TRAINING_VERSIONS, RunFolder
+from advice.runs.studies import STUDIES, SUITES, cells_of, with_settings
 from advice.types import AdviceError
 
 BASE = TrainConfig(
@@ -26,7 +24,7 @@ BASE = TrainConfig(
 
 
 def reasons(found: Collection) -> str:
-    return "\n".join(f"{item.path.name}: {item.why}" for item in found.left_out)
+    return "\n".join(f"{path.name}: {why}" for path, why in found.left_out.items())
 
 
 def test_a_grid_is_one_comparison(tmp_path: Path) -> None:
@@ -35,7 +33,7 @@ def test_a_grid_is_one_comparison(tmp_path: Path) -> None:
     (task,) = found.tasks
     assert list(task.methods) == ["ddpg", "ddpg-lag", "rcpo", "tabular", "csc", "advice"]
     assert all(len(runs) == 2 for runs in task.methods.values())
-    assert (task.activation, task.missing, found.left_out) == (60, [], [])
+    assert (task.activation, task.missing, found.left_out) == (60, [], {})
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
@@ -106,7 +104,9 @@ def test_other_code_is_never_mixed_silently(tmp_path: Path) -> None:
     assert "another code version: 0.1.0 at ffffffffff+" in reasons(found)
     mixed = load([tmp_path], any_version=True)
     assert len(mixed.tasks[0].methods["ddpg"]) == 4
-    assert "several code versions are mixed" in mixed.notes[0]
+    assert mixed.code.startswith(
+        "of several versions, mixed as asked: 0.1.0 at 0123456789 (3 runs)"
+    )
 
 
 def test_commits_with_equal_golden_runs_are_one_code(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_studies_are_known_by_name(tmp_path: Path) -> None:
         study_run(tmp_path / study, study, long if study == "long-episodes" else BASE)
     write_run(tmp_path / "mine", dataclasses.replace(BASE, study="mine"))
     found = load([tmp_path])
-    assert found.left_out[0].why.startswith("the same run as")  # "mine" changes nothing
+    assert "the same run as" in reasons(found)  # "mine" changes nothing
     labels = {key: variants[0].label for key, variants in found.tasks[0].variants.items()}
     assert labels == {
         "fixed-k": "K = 3",
@@ -198,7 +198,7 @@ def test_a_run_without_a_name_belongs_to_the_study_of_its_folder(tmp_path: Path)
     write_run(tmp_path / "fixed-k-5", fixed)
     write_run(tmp_path / "elsewhere", dataclasses.replace(fixed, seed=1))
     found = load([tmp_path])
-    assert found.left_out == []
+    assert found.left_out == {}
     (task,) = found.tasks
     assert list(task.methods) == ["ddpg", "advice"]
     labels = {key: [v.label for v in variants] for key, variants in task.variants.items()}
@@ -215,7 +215,7 @@ def test_transfer_compares_plain_and_pre_trained_methods(tmp_path: Path) -> None
         moved = dataclasses.replace(base, method=method, episodes=60, shield_from=source)
         write_run(tmp_path / "transfer", moved)
     found = load([tmp_path])
-    assert found.left_out == []
+    assert found.left_out == {}
     (task,) = found.tasks
     variants = task.variants["transfer"]
     assert [(v.method, v.label) for v in variants] == [("ddpg", "plain"), ("advice", "pre-trained")]
@@ -232,7 +232,7 @@ def test_a_study_of_any_other_name_has_a_section_of_its_own(tmp_path: Path) -> N
 def test_the_committed_records_have_their_study_by_their_folder() -> None:
     root = Path(__file__).parents[2] / "results-earlier"
     found = load([root], any_version=True)
-    assert found.left_out == []
+    assert found.left_out == {}
     (goal,) = (task for task in found.tasks if task.task == "randomised-goal")
     assert {key: [v.label for v in variants] for key, variants in goal.variants.items()} == {
         "own": ["defaults"],
@@ -302,10 +302,10 @@ def test_k_history_explains_every_move_of_k(tmp_path: Path) -> None:
     write_grid(tmp_path, methods=("advice",), seeds=[1], episodes=400, construction=50)
     run = load([tmp_path]).tasks[0].methods["advice"][0]
     history = k_history(run)
-    assert history.episode[0] == 51
-    before = np.concatenate(([4], history.k_after[:-1]))[:-1]
-    after = history.k_after[:-1]
-    recent, lower, upper = history.mu_r[:-1], history.lower[:-1], history.upper[:-1]
+    assert history["episode"][0] == 51
+    before = np.concatenate(([4], history["k_after"][:-1]))[:-1]
+    after = history["k_after"][:-1]
+    recent, lower, upper = (history[name][:-1] for name in ("mu_r", "lower", "upper"))
     expected = np.where(
         recent > upper + 1e-9,
         np.minimum(before + 1, 5),
@@ -374,7 +374,7 @@ def test_every_run_of_a_suite_has_its_place(tmp_path: Path, suite: str) -> None:
         root = cell.folder.path.parents[2]
         write_run(root, cell.config, episodes=3)
     found = load([tmp_path])
-    assert found.left_out == []
+    assert found.left_out == {}
     compared = {task.task: set(task.methods) for task in found.tasks}
     if suite in ("core", "paper"):
         assert all(len(methods) == 6 for methods in compared.values())

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers import LOOK_AHEAD, SMALL_SHIELD, assert_same_run, small
 
 from advice.config import EnvConfig, TabularConfig, TrainConfig
 from advice.files import write_json
 from advice.runs.branching import may_branch, share_beginnings, unshielded
-from advice.runs.engines import DONE, order_of, run_order
-from advice.runs.grid import Cell, cells_of
+from advice.runs.engines import DONE, run_cell
+from advice.runs.grid import Cell
 from advice.runs.loop import train
 from advice.runs.records import RunFolder
-from advice.runs.studies import SUITES
+from advice.runs.studies import SUITES, cells_of
 from advice.shields import tabular
 
 FIXED = dataclasses.replace(LOOK_AHEAD, arm="fixed")
@@ -41,8 +43,8 @@ def cell_in(root: Path, config: TrainConfig, name: str) -> Cell:
 
 
 def run(cell: Cell) -> Path:
-    assert run_order(json.loads(json.dumps(order_of(cell))), cell.folder, None) == DONE
-    return Path(cell.folder.path)
+    assert run_cell(Cell.from_row(json.loads(json.dumps(cell.to_row()))), []) == DONE
+    return cell.folder.path
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +130,16 @@ def test_a_trunk_of_other_code_is_not_used(grid: dict[str, Cell], tmp_path: Path
         assert "branched" not in provenance(run(cell))
     finally:
         write_json(trunk.config_file, document)
+
+
+def test_a_trunk_that_cannot_be_repeated_is_not_used(grid: dict[str, Cell], tmp_path: Path) -> None:
+    """As on a machine that computes otherwise."""
+    trunk = RunFolder(tmp_path / "trunk")
+    shutil.copytree(grid["trunk"].folder.path, trunk.path)
+    actions = np.fromfile(trunk.actions_file, "<f4")
+    (-actions).tofile(trunk.actions_file)
+    folder = RunFolder(tmp_path / "run")
+    branched = run(grid["shorter"]._replace(folder=folder, trunk=trunk.path))
+    train(BRANCHES["shorter"], tmp_path / "whole")
+    assert_same_run(branched, tmp_path / "whole")
+    assert "branched" not in provenance(branched)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,19 +20,11 @@ from advice.cli import main
 from advice.config import AgentConfig, ShieldConfig, TrainConfig
 from advice.runs import plan as plans
 from advice.runs.branching import share_beginnings
-from advice.runs.checkpoints import Counters
-from advice.runs.engines import run_local
-from advice.runs.grid import (
-    Cell,
-    cells_of,
-    read_grid,
-    status_of,
-    write_grid,
-)
+from advice.runs.engines import run_local, run_ray
+from advice.runs.grid import Cell, read_grid, status_of, write_grid
 from advice.runs.loop import train
-from advice.runs.ray_engine import FileSender, FileStore
 from advice.runs.records import COLUMNS, RunFolder
-from advice.runs.studies import SHIFTS, SUITES, find_suite, select, with_settings
+from advice.runs.studies import SHIFTS, SUITES, cells_of, find_suite, with_settings
 from advice.threads import one_thread
 from advice.types import AdviceError
 
@@ -140,20 +132,20 @@ def test_no_cell_twice_and_shields_before_the_runs_that_need_them() -> None:
 
 
 def test_a_part_of_a_suite() -> None:
-    part = select(SUITES["paper"], ("randomised-goal",), ("advice", "csc"))
+    part = find_suite("paper", TrainConfig(), ("randomised-goal",), ("advice", "csc"))
     assert {(task, m) for study in part for task in study.tasks for m in study.methods} == {
         ("randomised-goal", "advice"),
         ("randomised-goal", "csc"),
     }
     assert not any(study.name in ("constrained", "transfer") for study in part)
-    assert select(SUITES["core"], (), ()) == SUITES["core"]
+    assert find_suite("core", TrainConfig()) == SUITES["core"]
     with pytest.raises(AdviceError, match="no tasks nowhere: expected some of semi-random-goal"):
-        select(SUITES["core"], ("nowhere",), ())
+        find_suite("core", TrainConfig(), ("nowhere",))
 
 
 def test_unknown_suite_and_setting_are_named() -> None:
     with pytest.raises(AdviceError, match="did you mean 'core'"):
-        find_suite("cor")
+        find_suite("cor", TrainConfig())
     with pytest.raises(KeyError, match=r"shield\.kk"):
         with_settings(TrainConfig(), {"shield.kk": 3})
 
@@ -318,34 +310,47 @@ def test_the_path_of_a_shield_is_compared_as_absolute(
         folder.refuse_other_settings(small(shield_from="other"))
 
 
-class FakeRay:
-    """Calls at once what Ray would call elsewhere."""
+class FakeRay(ModuleType):
+    """Calls at once what Ray would call on a node."""
 
-    def __init__(self, store: FileStore) -> None:
-        self.fetch = SimpleNamespace(remote=store.fetch)
-        self.store = SimpleNamespace(remote=store.store)
+    exceptions = SimpleNamespace(RayError=RuntimeError)
 
-    def get(self, result: Any) -> Any:
-        return result
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, **options: Any) -> Any:
+        def call(function: Any, *args: Any) -> Any:
+            try:
+                return function(*args)
+            except RuntimeError as error:
+                return error
+
+        def task(function: Any) -> Any:
+            named = SimpleNamespace(remote=lambda *args: call(function, *args))
+            return SimpleNamespace(options=lambda name: named)
+
+        return task
+
+    def wait(self, refs: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
+        return refs, []
+
+    def get(self, ref: Any) -> Any:
+        if isinstance(ref, RuntimeError):
+            raise ref
+        return ref
 
 
-def test_what_is_new_is_sent_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
-    stored, local = tmp_path / "stored", tmp_path / "local"
-    for folder in (stored, local):
-        folder.mkdir()
-        (folder / "episodes.csv").write_text("one\ntwo\nthree\n")
-    ray = FakeRay(FileStore())
-    sender = FileSender(ray, ray, str(stored), local)
-    (local / "episodes.csv").write_text("one\nTWO again\nthree\nfour\n")  # cut back, grown again
-    (local / "replay.bin").write_text("rows")
-    sender.saved(Counters())
-    assert (stored / "episodes.csv").read_text() == "one\nTWO again\nthree\nfour\n"
-    assert (stored / "replay.bin").read_text() == "rows"
-    with open(local / "episodes.csv", "a") as stream:
-        stream.write("five\n")
-    (local / "replay.bin").unlink()
-    (stored / "episodes.csv").write_text("ONE\nTWO again\nthree\nfour\n")
-    sender.saved(Counters())
-    assert (stored / "episodes.csv").read_text().startswith("ONE")  # only the new line came
-    assert (stored / "episodes.csv").read_text().endswith("four\nfive\n")
-    assert not (stored / "replay.bin").exists()
+def test_ray_runs_each_cell_and_names_the_one_that_fails(
+    undisturbed: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay("ray"))
+    monkeypatch.setattr(sys, "argv", ["advice", "bench"])
+    cells = grid(tmp_path)
+    config = dataclasses.replace(small("ddpg", episodes=5), seed=99)
+    broken = Cell(config, RunFolder.of(tmp_path, config))
+    broken.folder.path.mkdir(parents=True)
+    broken.folder.checkpoint.write_text("in the way")
+    outcome = run_ray([*cells, broken], lambda: None, "auto")
+    assert outcome.failed == [broken]
+    assert "Not a directory" in status_of(broken).reason
+    compare(cells, undisturbed)

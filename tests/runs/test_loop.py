@@ -6,7 +6,10 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,8 @@ from helpers import DiesAfter, Killed, assert_same_run, lines_without_seconds, s
 
 from advice.files import read_arrays
 from advice.runs.checkpoints import Counters
-from advice.runs.loop import Listener, RunError, episode_seed, train
+from advice.runs.loop import Listener, RunError, train
+from advice.runs.methods import episode_seed
 from advice.runs.records import FolderLockedError, RunFolder, read_actions
 from advice.shields.shield import Shield
 from advice.types import AdviceError, EpisodeRecord
@@ -44,6 +48,30 @@ def test_records_describe_the_run(whole: Path) -> None:
     assert list(folder.path.glob("events.*"))
     assert folder.done_file.exists()
     assert not list(folder.checkpoint.glob("replay-*"))
+
+
+def test_weights_and_biases_gets_every_episode_in_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[dict[str, float]] = []
+    started: list[Any] = []
+
+    def init(**options: Any) -> Any:
+        started.append(options["id"])
+        return SimpleNamespace(log=logged.append, finish=list, define_metric=lambda *x, **y: None)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, Settings=dict))
+    config = small("ddpg", episodes=4)
+    with pytest.raises(Killed):
+        train(config, tmp_path, DiesAfter(2), checkpoint_seconds=0, wandb=True)
+    train(config, tmp_path, wandb=True)
+    assert started[0] == started[1]  # the resumed run goes on in the same one
+    found = {values["episode"]: values["episode/return"] for values in logged}
+    records = RunFolder(tmp_path).read_episodes()
+    assert found == {record.episode: record.episode_return for record in records}
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(AdviceError, match=r"pip install 'advice-rl\[wandb\]'"):
+        train(config, tmp_path / "other", wandb=True)
 
 
 def test_recorded_actions_replay_the_episode(whole: Path) -> None:

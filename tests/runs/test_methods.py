@@ -11,13 +11,20 @@ import pytest
 from gymnasium.spaces import Box
 from helpers import DiesAfter, Killed, assert_same_run, small
 
-from advice.config import CSCConfig, EnvConfig, MultiplierConfig, TabularConfig, TrainConfig
+from advice.config import (
+    CSCConfig,
+    EnvConfig,
+    MultiplierConfig,
+    TabularConfig,
+    TrainConfig,
+    from_dict,
+    to_dict,
+)
 from advice.envs.tasks import TASKS
 from advice.files import read_arrays
 from advice.runs.loop import train
 from advice.runs.methods import AGENTS, METHODS, SHIELDS, adopt_safety, build, find_method
 from advice.runs.records import RunFolder
-from advice.settings import from_dict, to_dict
 from advice.types import AdviceError
 
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)

@@ -19,9 +19,8 @@ from advice.config import AgentConfig, CSCConfig, EnvConfig, SACConfig, TD3Confi
 from advice.files import write_json
 from advice.runs.checkpoints import Counters
 from advice.runs.evaluate import check_video_name, evaluate
-from advice.runs.loop import DivergedError, Listener, RunError, train
-from advice.runs.provenance import provenance
-from advice.runs.records import RunFolder, read_actions
+from advice.runs.loop import Listener, RunError, train
+from advice.runs.records import RunFolder, provenance, read_actions
 from advice.shields.base import PostShield
 from advice.shields.shield import Shield
 from advice.types import AdviceError, BrokenFileError, EpisodeRecord, SettingError
@@ -171,9 +170,9 @@ def test_the_commit_is_of_our_repository_only(
     git("add", "mine.py")
     git("commit", "-qm", "mine")
     (tmp_path / "records.py").write_text("")
-    monkeypatch.setattr("advice.runs.provenance.__file__", str(tmp_path / "mine.py"))
+    monkeypatch.setattr("advice.runs.records.__file__", str(tmp_path / "mine.py"))
     assert len(provenance("ddpg")["commit"].rstrip("+")) == 40
-    monkeypatch.setattr("advice.runs.provenance.__file__", str(tmp_path / "records.py"))
+    monkeypatch.setattr("advice.runs.records.__file__", str(tmp_path / "records.py"))
     assert provenance("ddpg")["commit"] is None
 
 
@@ -223,7 +222,7 @@ def test_diverged_networks_raise_and_keep_the_last_checkpoint(tmp_path: Path) ->
             if record.episode == 3:
                 self.agent.replay.table[:, 3] = np.inf
 
-    with pytest.raises(DivergedError, match=r"its networks have diverged"):
+    with pytest.raises(RunError, match=r"its networks have diverged"):
         train(dataclasses.replace(config, agent=agent), tmp_path, Poison(), checkpoint_seconds=0)
     run = RunFolder(tmp_path, trust_task=True)
     assert len(evaluate(run, 1)) == 1  # the last good state, not the NaNs

@@ -60,7 +60,7 @@ def test_every_batch_has_its_share_of_each_kind():
     rows = np.arange(10), np.arange(10, 30)
     batch = autoencoder._batches(np.random.default_rng(0), *rows, 7, SMALL)
     assert batch.noise.shape == (7, 2, 64, 32)
-    for first, second in zip(batch.pairs.first, batch.pairs.second, strict=True):
+    for first, second in zip(batch.first, batch.second, strict=True):
         assert ((first < 10) & (second < 10)).sum() == 8
         assert ((first >= 10) & (second >= 10)).sum() == 8
         assert ((first < 10) & (second >= 10)).sum() == 16

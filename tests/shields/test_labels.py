@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from advice.envs.signals import Signals
-from advice.shields.memory import EpisodeLabels, label
+from advice.shields.memory import EpisodeLabels
 from advice.types import Outcome
 
 
@@ -20,7 +20,10 @@ from advice.types import Outcome
     ],
 )
 def test_label_follows_the_rule(first, violation, cost, success, expected):
-    assert label(first, Signals(violation, cost, success)) is expected
+    episode = EpisodeLabels("paper", unsafe_limit=10)
+    if not first:
+        episode.next(Signals(False, 0.0, False))
+    assert episode.next(Signals(violation, cost, success)) is expected
 
 
 UNSAFE, NOTHING, GOAL = (

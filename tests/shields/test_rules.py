@@ -255,12 +255,12 @@ def test_few_episodes_beyond_the_threshold():
     share = far.reshape(2000, 10).any(1).mean()
     assert 0.01 < share < 0.09
     assert len(data.prototypes) == 256
-    # one feature at a time, and actions in a state, say the same
-    near, rows = data.balls(), fresh.features[:50].astype(np.float64)
+    # one feature at a time and many at once say the same
+    rows = fresh.features[:50].astype(np.float64)
     rows[::2] *= 2
-    wanted = data.distances(rows) <= data.threshold[0]
-    assert [near(row).any() for row in rows] == wanted.tolist()
-    assert [near.of_actions(x[:4], x[None, 4:]).any() for x in rows] == wanted.tolist()
+    many = data.is_far(rows)
+    assert 0 < many.sum() < 50
+    assert [bool(data.is_far(row[None])[0]) for row in rows] == many.tolist()
     # too few episodes: nothing is far
     assert FarData.calibrated(steps(50), 0.2, seed=0).threshold[0] == math.inf
 
@@ -269,9 +269,13 @@ def test_far_data_that_do_not_fit_are_refused(with_far, tmp_path):
     path = tmp_path / "shield.safetensors"
     with_far.save(path)
     arrays, document = read_arrays(path, "shield", 3)
-    for change in ({"far.scale": np.zeros(6)}, {"far.prototypes": np.zeros((3, 5))}):
+    for change in (
+        {"far.scale": np.zeros(6)},
+        {"far.prototypes": np.zeros((3, 5))},
+        {"far.threshold": np.full(1, -1.0)},
+    ):
         write_arrays(path, arrays | change, document, "shield", 3)
-        with pytest.raises(BrokenFileError, match="far check do not fit"):
+        with pytest.raises(BrokenFileError, match="far"):
             Shield.load(path)
     without = {name: x for name, x in arrays.items() if not name.startswith("far.")}
     write_arrays(path, without, document, "shield", 3)

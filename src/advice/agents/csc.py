@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from advice.agents import ddpg
 from advice.agents import networks as nn
-from advice.agents.ddpg import init_ddpg, update_actor, update_critic
-from advice.agents.ddpg_lagrangian import LagrangianAgent, lagrangian_loss
 from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig, CSCConfig, MultiplierConfig
 from advice.types import Array
@@ -73,8 +72,8 @@ def init_csc(key: Any, obs_size: int, action_size: int, config: AgentConfig) -> 
     """DDPG's networks, a safety critic and a clock."""
     key, safety_key, clock_key = jax.random.split(key, 3)
     safety_critic = nn.init_critic(safety_key, obs_size, action_size, config.hidden_size)
-    ddpg = init_ddpg(key, obs_size, action_size, config)
-    return CSCState(*ddpg, nn.init_learner(safety_critic), nn.init_clock(clock_key))
+    pair = ddpg.init_ddpg(key, obs_size, action_size, config)
+    return CSCState(*pair, nn.init_learner(safety_critic), nn.init_clock(clock_key))
 
 
 def update_csc(state: CSCState, batch: Batch, config: AgentConfig, multiplier: Any) -> CSCState:
@@ -83,7 +82,7 @@ def update_csc(state: CSCState, batch: Batch, config: AgentConfig, multiplier: A
     key, clock = nn.next_key(state.clock)
 
     # critic of the reward: as in DDPG
-    critic = update_critic(state.critic, state.actor, batch, batch.reward, config)
+    critic = ddpg.update_critic(state.critic, state.actor, batch, batch.reward, config)
 
     # safety critic: towards failures now and later, and up on actions without data
     next_action = nn.actor_action(state.actor.target, batch.next_obs)
@@ -104,13 +103,13 @@ def update_csc(state: CSCState, batch: Batch, config: AgentConfig, multiplier: A
     def loss(action: Any) -> Any:
         value = nn.critic_value(critic.network, batch.obs, action)
         danger = failure_probability(safety_critic.network, batch.obs, action)
-        return lagrangian_loss(value, danger, multiplier)
+        return ddpg.lagrangian_loss(value, danger, multiplier)
 
-    actor = update_actor(state.actor, batch, loss, config)
+    actor = ddpg.update_actor(state.actor, batch, loss, config)
     return CSCState(actor, critic, safety_critic, clock)
 
 
-class CSC(LagrangianAgent):
+class CSC(ddpg.DDPGLagrangian):
     """DDPG-Lag with a conservative safety critic in place of the cost critic."""
 
     init_state = staticmethod(init_csc)

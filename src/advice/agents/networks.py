@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -47,10 +48,10 @@ def init_critic(key: Any, obs_size: int, action_size: int, hidden: int) -> Netwo
     return init_network(key, (obs_size + action_size, hidden, hidden, 1))
 
 
-def apply(network: Network, x: Any) -> Any:
+def apply(network: Network, x: Any, relu: Any = jax.nn.relu) -> Any:
     """The network's output for a batch (n, inputs), with ReLU between the layers."""
     for layer in network[:-1]:
-        x = jax.nn.relu(x @ layer.weight + layer.bias)
+        x = relu(x @ layer.weight + layer.bias)
     return x @ network[-1].weight + network[-1].bias
 
 
@@ -64,31 +65,26 @@ def critic_value(critic: Network, obs: Any, action: Any) -> Any:
     return apply(critic, jnp.concatenate([obs, action], axis=-1))[:, 0]
 
 
-def critic_values(critic: Network, obs: Any, actions: Any) -> Any:
-    """Q(s, a) of many actions (n, m, action size) per state (n, obs size), shape (n, m).
+def critic_values(critic: Network, obs: Any, actions: Any, relu: Any = jax.nn.relu) -> Any:
+    """Q(s, a) of many actions (..., m, action size) per state (..., obs size), shape (..., m).
 
     The state's share of the first layer is computed once.
     """
     first, size = critic[0], obs.shape[-1]
     shared = obs @ first.weight[:size] + first.bias
-    hidden = jax.nn.relu(shared[:, None] + actions @ first.weight[size:])
-    n, m, width = hidden.shape
-    return apply(critic[1:], hidden.reshape(n * m, width)).reshape(n, m)
+    hidden = relu(shared[..., None, :] + actions @ first.weight[size:])
+    values = apply(critic[1:], hidden.reshape(-1, hidden.shape[-1]), relu)
+    return values.reshape(actions.shape[:-1])
 
 
-def apply_numpy(network: Network, x: Array) -> Array:
-    """The same function as :func:`apply`, in NumPy."""
-    for layer in network[:-1]:
-        x = np.maximum(x @ layer.weight + layer.bias, 0)
-    return np.asarray(x @ network[-1].weight + network[-1].bias)
+def _relu_numpy(x: Array) -> Array:
+    return np.maximum(x, 0)
 
 
-def rate_numpy(critic: Network, obs: Array, actions: Array) -> Array:
-    """Q(s, a) for one state and many actions (n, action size); layer one reads the state once."""
-    first = critic[0]
-    shared = obs @ first.weight[: len(obs)] + first.bias
-    hidden = np.maximum(actions @ first.weight[len(obs) :] + shared, 0)
-    return apply_numpy(critic[1:], hidden)[:, 0]
+apply_numpy = functools.partial(apply, relu=_relu_numpy)
+"""The same function as :func:`apply`, in NumPy."""
+rate_numpy = functools.partial(critic_values, relu=_relu_numpy)
+"""The same function as :func:`critic_values`, in NumPy."""
 
 
 class Learner(NamedTuple):

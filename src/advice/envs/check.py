@@ -12,8 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import env_checker
 
-from advice.envs.rollout import rollout
-from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals
+from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals, rollout
 from advice.types import SettingError, Terminal
 
 SECONDS = 30.0
@@ -73,13 +72,8 @@ def check_env(
     findings = [_check_spaces(env), *_check_api(make_env, values)]
     try:
         trial = _try(make_env, episodes, max_steps, terminal)
-        findings += [
-            _check_violations(trial, values),
-            _check_safe_steps(trial),
-            _check_ends(trial),
-            _check_observations(trial),
-            _check_speed(trial),
-        ]
+        findings += [_check_violations(trial, values), _check_safe_steps(trial)]
+        findings += [_check_ends(trial), _check_observations(trial), _check_speed(trial)]
     except Exception as error:
         findings.append(Finding("random actions", "error", _line(error), "fix this error first"))
     return findings
@@ -98,17 +92,15 @@ def conclude(findings: list[Finding]) -> str:
 
 def _check_spaces(env: gymnasium.Env[Any, Any]) -> Finding:
     """A shield needs numbers of a fixed size to embed, and bounded actions to choose from."""
-    observation, action = env.observation_space, env.action_space
-    found = ", ".join(
-        f"{role} {type(space).__name__}{space.shape or ''}"
-        for role, space in (("observation", observation), ("action", action))
-    )
+    spaces = {"observation": env.observation_space, "action": env.action_space}
+    found = ", ".join(f"{role} {type(x).__name__}{x.shape or ''}" for role, x in spaces.items())
+    observation, action = spaces.values()
     if not isinstance(observation, gymnasium.spaces.Box):
         return Finding("spaces", "error", found, "flatten observations into a Box")
-    spaces = gymnasium.spaces
-    if isinstance(action, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+    several = gymnasium.spaces.MultiDiscrete | gymnasium.spaces.MultiBinary
+    if isinstance(action, gymnasium.spaces.Discrete | several):
         return Finding("spaces", "ok", found)
-    if not isinstance(action, spaces.Box):
+    if not isinstance(action, gymnasium.spaces.Box):
         return Finding("spaces", "error", found, "a shield needs a Box or (multi-)discrete space")
     if not action.is_bounded():
         return Finding("spaces", "error", found, "give the action space finite bounds")
@@ -223,10 +215,9 @@ def _check_ends(trial: Trial) -> Finding:
     unexplained = sum(end.unexplained for end in ends)
     unsafe = sum(end.unsafe for end in ends)
     successes = sum(end.success and not end.unsafe for end in ends)
-    others = len(ends) - unexplained - unsafe - successes
     found = (
         f"{len(ends)} ended, {steps / len(ends):.0f} steps each: {unsafe} with a violation, "
-        f"{successes} with success, {others} with neither, {unexplained} unexplained"
+        f"{successes} with success, {unexplained} unexplained"
     )
     if not unexplained:
         return Finding("episodes", "ok", found)

@@ -89,17 +89,17 @@ def build_model(task: TaskSpec) -> Any:
     spec.worldbody.add_camera(name="top", pos=(0.0, 0.0, height), fovy=36.87)
     cylinder, flat = mujoco.mjtGeom.mjGEOM_CYLINDER, 0.005  # half-height of discs on the floor, m
     ball, box = mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_BOX
-    for kind, count, shape, size in (
-        ("goal", task.target == "goal", cylinder, (task.goal_radius, 0.01, 0.0)),
-        ("circle", task.target == "circle", cylinder, (task.circle_radius, flat, 0.0)),
-        ("buttons", task.buttons, ball, (task.button_radius,) * 3),
-        ("cubes", task.cubes, box, (task.cube_half_edge,) * 3),
-        ("pillars", task.pillars, cylinder, (task.pillar_radius, 0.2, 0.0)),
-        ("hazards", task.hazards, cylinder, (task.hazard_radius, flat, 0.0)),
+    for kind, shape, size in (
+        ("goal", cylinder, (task.goal_radius, 0.01, 0.0)),
+        ("circle", cylinder, (task.circle_radius, flat, 0.0)),
+        ("buttons", ball, (task.button_radius,) * 3),
+        ("cubes", box, (task.cube_half_edge,) * 3),
+        ("pillars", cylinder, (task.pillar_radius, 0.2, 0.0)),
+        ("hazards", cylinder, (task.hazard_radius, flat, 0.0)),
     ):
         collides = int(kind in SOLID)
         look = {"type": shape, "size": size, "rgba": COLOURS[kind]}
-        for name in (f"{kind}{i}" for i in range(count)):
+        for name in (f"{kind}{i}" for i in range(task.count(kind))):
             body = spec.worldbody.add_body(name=name, mocap=True, pos=(0.0, 0.0, size[1]))
             body.add_geom(name=name, contype=collides, conaffinity=collides, **look)
     model = spec.compile()

@@ -76,9 +76,8 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         self._car_pos, self._car_mat = self.data.xpos[car], self.data.xmat[car].reshape(3, 3)
         self._car_qpos, self._car_qvel = self.data.qpos[:7], self.data.qvel[:6]
         self._warnings = self.data.warning
-        counts = {"goal": int(self.task.target == "goal")}
-        counts |= {kind: self.task.count(kind) for kind in (*SOLID, "hazards")}
-        names = {kind: [f"{kind}{i}" for i in range(count)] for kind, count in counts.items()}
+        kinds = ("goal", *SOLID, "hazards")
+        names = {kind: [f"{kind}{i}" for i in range(self.task.count(kind))] for kind in kinds}
         self._mocap = {
             kind: [int(self.model.body(name).mocapid[0]) for name in named]
             for kind, named in names.items()
@@ -239,21 +238,18 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
             if name not in known:
                 hint = suggest(name, known) or f"; expected some of {', '.join(known)}"
                 raise ValueError(f"layout has no {name!r}{hint}")
-        columns = [
-            (side * task.cube_columns, row * task.cube_rows, 0.0)
-            for side in (-1, 1)
-            for row in (-1, 0, 1)
-        ]
-        band = task.circle_radius - task.cube_band / 2, task.circle_radius + task.cube_band / 2
         spots, yaws = [], []
         for kind, count in self._counts.items():
             placed, ring = np.empty((0, 3)), None
             if kind in given:
                 placed = as_places(given[kind], count, kind)
             elif kind == "cubes" and task.cube_columns > 0:
-                placed = np.array(columns[:count])
+                columns, rows = task.cube_columns, task.cube_rows
+                cubes = [(x, y, 0.0) for x in (-columns, columns) for y in (-rows, 0.0, rows)]
+                placed = np.array(cubes[:count])
             if kind == "cubes" and task.cube_band > 0:
-                ring = band
+                half = task.cube_band / 2
+                ring = task.circle_radius - half, task.circle_radius + half
             keepout = getattr(task, f"{kind.removesuffix('s')}_keepout")
             missing = count - len(placed)
             spots += [Spot(keepout, (x, y)) for x, y, _ in placed.tolist()]

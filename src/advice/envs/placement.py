@@ -71,6 +71,7 @@ def _attempt(
 
 
 def _candidates(spot: Spot, arena: float, rng: np.random.Generator) -> Array:
+    """Random positions to try, (n, 2)."""
     low, high = spot.limits(arena)
     if spot.ring is None:
         return rng.uniform(low, high, size=(DRAWS_PER_SPOT, 2))

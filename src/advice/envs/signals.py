@@ -1,10 +1,11 @@
-"""What a step says about safety, read from whatever an environment offers."""
+"""What a step says about safety, read from whatever an environment offers; rollouts of steps."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
@@ -162,14 +163,16 @@ def read_signals(
         known = key in SUCCESS_KEYS or key in VIOLATION_KEYS
         if value is None or not (known or str(key).startswith("crash")):
             continue
-        flag = _as_truth(value)
-        if known and flag is None:
-            raise ValueError(f'info["{key}"]: expected a truth value, found {value!r}')
+        number = _number(value)
+        if number not in (0, 1):
+            if known:
+                raise ValueError(f'info["{key}"]: expected a truth value, found {value!r}')
+            continue
         if key in SUCCESS_KEYS:
-            success = flag or bool(success)
-        elif flag is not None:
-            source = key if flag or not source else source
-            violated = flag or bool(violated)
+            success = bool(number or success)
+        else:
+            source = key if number or not source else source
+            violated = bool(number or violated)
     cost = None if info.get("cost") is None else _finite_cost(info["cost"])
     if cost is not None and violated is None:
         violated, source = cost > 0, "cost"
@@ -188,19 +191,50 @@ def read_signals(
     return Signals(violation, cost, reached, source or rules.failures, unexplained)
 
 
-def _item(value: Any) -> Any:
-    """The element of an array of one; anything else unchanged."""
-    return value.item() if getattr(value, "size", None) == 1 else value
-
-
-def _as_truth(value: Any) -> bool | None:
-    """A bool, a number 0 or 1, or an array of one such element; None for anything else."""
-    item = _item(value)
-    return bool(item) if isinstance(item, int | float) and item in (0, 1) else None
+def _number(value: Any) -> float | None:
+    """A number, or the one of an array of one; None for anything else."""
+    item = value.item() if getattr(value, "size", None) == 1 else value
+    return item if isinstance(item, int | float) else None
 
 
 def _finite_cost(value: Any) -> float:
-    item = _item(value)
-    if not isinstance(item, int | float) or not math.isfinite(item):
+    number = _number(value)
+    if number is None or not math.isfinite(number):
         raise ValueError(f'info["cost"]: expected a finite number, found {value!r}')
-    return float(item)
+    return float(number)
+
+
+class Step(NamedTuple):
+    """One step of an environment."""
+
+    obs: Any  # after the step
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+    signals: Signals
+
+    @property
+    def ended(self) -> bool:
+        return self.terminated or self.truncated
+
+
+def rollout(
+    env: Any,
+    obs: Any,
+    choose: Callable[[Any], Any],
+    max_steps: int | None = None,
+    rules: SignalRules = NO_RULES,
+) -> Iterator[Step]:
+    """Execute ``choose(obs)`` until the episode ends, or for ``max_steps`` steps.
+
+    ``obs`` is the present observation. The environment is stepped when the next item is asked
+    for, so a caller may look at it in between.
+    """
+    for _ in itertools.count() if max_steps is None else range(max_steps):
+        obs, reward, terminated, truncated, info = normalize_step(env.step(choose(obs)))
+        signals = read_signals(info, terminated, truncated, float(reward), rules)
+        step = Step(obs, float(reward), bool(terminated), bool(truncated), info, signals)
+        yield step
+        if step.ended:
+            return

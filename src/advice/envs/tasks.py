@@ -25,9 +25,7 @@ class TaskSpec:
     arena: float = 1.5  # objects are placed in the square from -arena to +arena
     cubes: int = 0  # touching one ends the episode as a violation
     cube_half_edge: float = 0.1
-    cube_columns: float = (
-        0.0  # if above 0, the first six cubes are at x = -cube_columns and +cube_columns
-    )
+    cube_columns: float = 0.0  # if above 0, the first six cubes are at this x and its opposite
     cube_rows: float = 0.0  # distance between the rows of those six cubes
     cube_band: float = 0.0  # if above 0, width of the ring around the circle in which cubes are
     goal_radius: float = 0.3  # the goal is reached when the car's centre is this near
@@ -60,8 +58,10 @@ class TaskSpec:
         return f"advice/{self.name.title().replace('-', '')}-v0"
 
     def count(self, kind: str) -> int:
-        """How many objects of one of :data:`KINDS` there are."""
-        return 1 if kind == "target" else int(getattr(self, kind))
+        """How many objects of a kind there are; "target" is whatever the task's target is."""
+        if kind in ("target", "goal", "circle"):
+            return int(kind in ("target", self.target))
+        return int(getattr(self, kind))
 
     @property
     def observed(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ _ROWS = (
     TaskSpec(
         "semi-random-goal",
         "reach the goal; six cubes are always in the same two columns",
-        "goal",
+        target="goal",
         cubes=6,
         cube_columns=0.4,
         cube_rows=0.75,
@@ -88,13 +88,13 @@ _ROWS = (
     TaskSpec(
         "randomised-goal",
         "reach the goal between six cubes placed at random",
-        "goal",
+        target="goal",
         cubes=6,
     ),
     TaskSpec(
         "randomised-button",
         "press the right one of four buttons; touch no other, no cube, no pillar",
-        "button",
+        target="button",
         buttons=4,
         cubes=4,
         pillars=2,
@@ -102,7 +102,7 @@ _ROWS = (
     TaskSpec(
         "randomised-circle",
         "drive fast along a circle with three cubes on the way",
-        "circle",
+        target="circle",
         cubes=3,
         cube_band=0.1,
         max_episode_steps=500,
@@ -110,7 +110,7 @@ _ROWS = (
     TaskSpec(
         "constrained-randomised-goal",
         "reach the goal; each step inside one of six hazards costs, none ends the episode",
-        "goal",
+        target="goal",
         hazards=6,
     ),
 )

@@ -1,105 +1,26 @@
-"""What may be claimed: the headline of each task, and the paper's claims one by one.
+"""The paper's claims one by one, answered from the runs.
 
-The headline is a sentence computed from the runs, and silence when there are too few of them. A
-claim of the paper about a ratio or a difference holds if the 95 % interval lies on the claimed
-side, and differs if it lies on the other; in between nothing is shown.
+A claim about a ratio or a difference holds if the 95 % interval lies on the claimed side, and
+differs if it lies on the other; in between nothing is shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from advice.reports import statistics as stats
 from advice.reports.load import Run, TaskRuns, complete, totals
-from advice.reports.statistics import Interval, estimate
+from advice.reports.statistics import estimate
 from advice.reports.style import method_label
+from advice.reports.summaries import MIN_SEEDS, best_of
 from advice.reports.tables import Exhibit, Row, shown
 from advice.runs.studies import FOUR_TASKS, PAPER_TASKS
 
-MIN_SEEDS = 3
-"""With fewer seeds on either side nothing is claimed: an interval from two numbers is a guess."""
-GOOD_SEEDS = 5
-"""The paper's number of seeds; with fewer a claim is called preliminary."""
-
 HOLDS, DIFFERS, OPEN, MISSING = "holds", "differs", "not shown", "not measured"
-BySeed = Mapping[int, float]
-Totals = Mapping[str, BySeed]
-"""method -> seed -> total"""
-
-
-class Claim(NamedTuple):
-    """What can be said about ADVICE on one task."""
-
-    sentence: str
-    holds: bool = False
-    """True if ADVICE has less and the interval (without one: the rank test) excludes chance."""
-    saved: Interval | None = None
-
-
-def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
-    """ADVICE against the method with the lowest mean of the others.
-
-    A method without totals, for its runs are incomplete, is named and not compared.
-    """
-    if "advice" not in counts:
-        return Claim(f"{task}: there is no run of ADVICE to compare.")
-    if not counts["advice"]:
-        return Claim(f"{task}: the runs of ADVICE are incomplete, so nothing is claimed.")
-    left_out = not_compared(counts)
-    best = best_of({method: seeds for method, seeds in counts.items() if method != "advice"})
-    if best is None:
-        return Claim(f"{task}: there is no other method to compare ADVICE with.{left_out}")
-    mine, theirs = (np.array([*counts[method].values()]) for method in ("advice", best))
-    few, other = min(len(mine), len(theirs)), method_label(best)
-    seeds = f"{len(mine)} and {len(theirs)} seeds"
-    if len(mine) == len(theirs):
-        seeds = f"{few} seed{'s' * (few != 1)}"
-    found = f"{mine.mean():.1f} against {theirs.mean():.1f} of {other}, {seeds}"
-    if few < MIN_SEEDS:
-        return Claim(
-            f"{task}: too few seeds to claim anything about {what} ({found}; "
-            f"at least {MIN_SEEDS} seeds of each are needed).{left_out}"
-        )
-    if theirs.mean() == 0:
-        verdict = "as few as" if mine.mean() == 0 else "more than"
-        said = f"{task}: ADVICE had {verdict} the best other method, which had none ({found})."
-        return Claim(said + left_out)
-    saved = stats.saving(estimate(mine), estimate(theirs))
-    percent, low, high = (100.0 * x for x in saved)
-    fewer = "less" if what == "cost" else "fewer"
-    if percent < 0:
-        percent, low, high, fewer = -percent, -high, -low, "more"
-    interval = f"95 % interval {low:.0f} to {high:.0f} %"
-    if np.isnan(low):
-        interval = "no interval" + ", because its runs had none" * bool(mine.mean() == 0)
-    sentence = (
-        f"ADVICE: {percent:.0f} % {fewer} {what} than the best other method ({other}) on {task}, "
-        f"{interval}, {seeds}"
-    )
-    if low <= 0 <= high:
-        sentence += "; the interval includes zero, so no difference can be claimed"
-    if few < GOOD_SEEDS:
-        sentence += "; preliminary: fewer seeds than the paper's five"
-    by_rank = np.isnan(low) and percent > 0 and stats.rank_test(mine, theirs) < 0.05
-    return Claim(f"{sentence}.{left_out}", bool(saved.low > 0 or by_rank), saved)
-
-
-def best_of(counts: Totals) -> str | None:
-    """The method with the lowest mean; None if none has totals."""
-    means = {method: np.mean([*seeds.values()]) for method, seeds in counts.items() if seeds}
-    return min(means, key=lambda method: (means[method], method), default=None)
-
-
-def not_compared(counts: Totals) -> str:
-    """A sentence that names the methods without totals; empty if there are none."""
-    names = [method_label(method) for method, seeds in counts.items() if not seeds]
-    return f" Not compared, because their runs are incomplete: {', '.join(names)}." if names else ""
-
-
-# ---- the paper's claims
+BySeed: TypeAlias = Mapping[int, float]
 
 
 class Answer(NamedTuple):
@@ -141,8 +62,8 @@ def _best(ours: BySeed, others: Mapping[str, BySeed], most: float) -> Answer:
 def _less(ours: BySeed, theirs: BySeed, unit: str) -> Answer:
     """The paired difference ours - theirs, claimed to be below zero."""
     found = stats.paired_difference(ours, theirs)
-    if found is None or np.isnan(found.low):
-        return NOTHING if found is None else Answer(f"{shown(found)} {unit}", OPEN, 1)
+    if np.isnan(found.low):
+        return NOTHING if np.isnan(found.value) else Answer(f"{shown(found)} {unit}", OPEN, 1)
     verdict = HOLDS if found.high < 0 else DIFFERS if found.low > 0 else OPEN
     return Answer(f"{shown(found)} {unit} (paired)", verdict, len(set(ours) & set(theirs)))
 
@@ -167,7 +88,7 @@ def _never_acts(runs: list[Run]) -> Answer:
 def _answers(task: TaskRuns) -> list[tuple[str, str, tuple[str, ...], Answer]]:
     """Each claim, the figure that shows it, the tasks it is about, what this task's runs say."""
 
-    def of(method: str, column: str = "violation", skip: int = task.after) -> BySeed:
+    def of(method: str, column: str = "violation", skip: int = task.activation) -> BySeed:
         return totals(task.methods.get(method, []), column, skip)
 
     def variant(
@@ -181,7 +102,7 @@ def _answers(task: TaskRuns) -> list[tuple[str, str, tuple[str, ...], Answer]]:
     others = [method for method in task.methods if method != "advice"]
     half = _best(ours, {method: of(method) for method in others}, 0.5)
     as_many = _ratio(goals, of("ddpg", "success"), np.inf, 1.0)
-    in_time = _in_time(complete(task.methods.get("advice", [])), task.after)
+    in_time = _in_time(complete(task.methods.get("advice", [])), task.activation)
     never = _never_acts(complete(task.methods.get("tabular", [])))
     cost = _best(of("advice", "cost"), {method: of(method, "cost") for method in others}, 1.0)
     plain = [v for v in task.variants.get("transfer", []) if v.method != "advice"]

@@ -17,14 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, flat
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_LOOKS, method_label, method_order
-from advice.runs.episodes import COLUMNS, is_finished
-from advice.runs.provenance import training_version
-from advice.runs.records import RunFolder, file_name
+from advice.runs.records import COLUMNS, RunFolder, file_name, is_finished, training_version
 from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, WITH_SHIELD, study_name
-from advice.settings import flat
 from advice.types import AdviceError, BrokenFileError
 
 
@@ -114,13 +111,6 @@ def totals(runs: Sequence[Run], column: str, skip: int | None) -> dict[int, floa
     }
 
 
-class LeftOut(NamedTuple):
-    """A run that is not in the report."""
-
-    path: Path
-    why: str
-
-
 class Variant(NamedTuple):
     """Runs of one method in one study."""
 
@@ -156,18 +146,10 @@ class TaskRuns(NamedTuple):
 
     @property
     def activation(self) -> int:
-        """Episodes before the shields of the comparison guard: E, or with early arming the last."""
-        runs = [run for group in self.compared for run in group.runs]
-        shielded = [run for run in runs if "advice" in run.config.method.split("+")]
-        due = (shielded or runs)[0].config.shield.construction_episodes
-        early = [run.armed_after for run in shielded if run.config.shield.arm == "early"]
-        return min(due, max(early)) if early else due
-
-    @property
-    def after(self) -> int:
-        """Episodes to skip so that only the shielded part counts; 0 if no run got that far."""
+        """Episodes before all shields of the comparison guard; 0 if no run got that far."""
         runs = [run for runs in self.methods.values() for run in usable(runs)]
-        return self.activation if any(len(run.table) > self.activation for run in runs) else 0
+        shielded = [run for run in runs if "advice" in run.config.method.split("+")]
+        return max((run.activation for run in shielded or runs), default=0)
 
     @property
     def missing(self) -> list[str]:
@@ -192,8 +174,8 @@ class Collection(NamedTuple):
     """The runs of a report."""
 
     tasks: list[TaskRuns]
-    left_out: list[LeftOut]
-    notes: list[str]
+    left_out: dict[Path, str]
+    """Folder -> why its run is not in the report."""
     code: str
 
 
@@ -202,31 +184,29 @@ def load(
 ) -> Collection:
     """Read all runs below ``paths``; raises AdviceError if none of them can be used."""
     roots = [Path(path) for path in paths]
-    left_out = [LeftOut(root, "there is no such folder") for root in roots if not root.is_dir()]
+    left_out = {root: "there is no such folder" for root in roots if not root.is_dir()}
     runs = list(_without_copies(_read_all(roots, trust_task, left_out), left_out))
     versions = Counter(run.code for run in runs)
     code = max(versions, key=lambda code: (versions[code], code), default="")  # the commonest
-    notes = []
     if any_version and len(versions) > 1:
-        code = f"of {len(versions)} versions"
         listed = ", ".join(f"{name} ({count} runs)" for name, count in sorted(versions.items()))
-        notes.append(f"Runs of several code versions are mixed, as asked: {listed}.")
+        code = f"of several versions, mixed as asked: {listed}"
     by_task: dict[str, list[Run]] = {task: [] for task in PAPER_TASKS}
     for run in sorted(runs, key=lambda run: run.config.task):
-        if notes or run.code == code:
+        if any_version or run.code == code:
             by_task.setdefault(run.config.task, []).append(run)
         else:
             why = f"made by another code version: {run.code}, the report's is {code}"
-            left_out.append(LeftOut(run.folder.path, why))
+            left_out[run.folder.path] = why
     tasks = [_arrange(task, found, left_out) for task, found in by_task.items() if found]
     if not tasks:
-        reasons = "".join(f"\n  {item.path}: {item.why}" for item in left_out)
+        reasons = "".join(f"\n  {path}: {why}" for path, why in left_out.items())
         where = ", ".join(map(str, roots)) or "no folder at all"
         raise AdviceError(f"expected runs below {where}, found none that can be used{reasons}")
-    return Collection(tasks, left_out, notes, code)
+    return Collection(tasks, left_out, code)
 
 
-def _read_all(roots: list[Path], trust_task: bool, left_out: list[LeftOut]) -> Iterator[Run]:
+def _read_all(roots: list[Path], trust_task: bool, left_out: dict[Path, str]) -> Iterator[Run]:
     names = ("config.json", "episodes.csv")
     files = [file for root in roots for name in names for file in root.rglob(name)]
     folders = {file.parent.resolve(): file.parent for file in sorted(files, reverse=True)}
@@ -234,9 +214,9 @@ def _read_all(roots: list[Path], trust_task: bool, left_out: list[LeftOut]) -> I
         try:
             yield read_run(RunFolder(path, trust_task))
         except AdviceError as error:
-            left_out.append(LeftOut(path, str(error).replace(f"{path}/", "")))
+            left_out[path] = str(error).replace(f"{path}/", "")
         except Exception as error:  # one odd file must not end the report
-            left_out.append(LeftOut(path, f"cannot be read: {type(error).__name__}: {error}"))
+            left_out[path] = f"cannot be read: {type(error).__name__}: {error}"
 
 
 def read_run(folder: RunFolder) -> Run:
@@ -244,17 +224,15 @@ def read_run(folder: RunFolder) -> Run:
     if not folder.config_file.exists():
         raise BrokenFileError("config.json is missing")
     config = folder.read_config()
-    if not folder.episodes_file.exists():
-        raise BrokenFileError("no episodes yet: episodes.csv is missing")
-    records = folder.read_checked_episodes()
+    records = folder.read_checked_episodes() if folder.episodes_file.exists() else []
     if not records:
-        raise BrokenFileError("no episodes yet: episodes.csv has only its header")
+        raise BrokenFileError("no episodes yet: episodes.csv is missing or has only its header")
     table = np.array(records, dtype=np.float64)
     provenance = folder.read_document()["provenance"]
     return Run(folder, config, provenance, table, study_name(config, folder.path))
 
 
-def _without_copies(runs: Iterable[Run], left_out: list[LeftOut]) -> Iterator[Run]:
+def _without_copies(runs: Iterable[Run], left_out: dict[Path, str]) -> Iterator[Run]:
     """Of runs that have the same episodes under several seeds, those of the first seed."""
     seen: dict[tuple[str, bytes], Run] = {}
     for run in sorted(runs, key=lambda run: run.config.seed):
@@ -264,39 +242,9 @@ def _without_copies(runs: Iterable[Run], left_out: list[LeftOut]) -> Iterator[Ru
             yield run
         else:
             why = f"its episodes are those of {first.folder.path}, which has another seed: a copy"
-            left_out.append(LeftOut(run.folder.path, why))
+            left_out[run.folder.path] = why
 
 
-def _without_twins(runs: Iterable[Run], left_out: list[LeftOut]) -> Iterator[Run]:
-    """Of runs with the same method, seed and settings the longest, then the first."""
-    seen: dict[tuple[Any, ...], Run] = {}
-    for run in sorted(runs, key=lambda run: -len(run.table)):
-        settings = json.dumps(settings_of(run.config), sort_keys=True)
-        first = seen.setdefault((run.config.method, run.config.seed, settings), run)
-        if first is run:
-            yield run
-        else:
-            why = f"the same run as {first.folder.path} (same seed and settings)"
-            left_out.append(LeftOut(run.folder.path, why))
-
-
-def _with_equal_settings(runs: Iterable[Run], left_out: list[LeftOut]) -> Iterator[Run]:
-    """Those that agree with the first run of their study: lowest seed, then by folder."""
-    references: dict[str, dict[str, Any]] = {}
-    for run in sorted(runs, key=lambda run: (run.config.seed, run.folder.path)):
-        settings, reference = settings_of(run.config), references.setdefault(run.study, {})
-        other = sorted(n for n, value in settings.items() if reference.get(n, value) != value)
-        if not other:
-            references[run.study] = settings | reference
-            yield run
-        else:
-            listed = "; ".join(f"{n} is {settings[n]!r}, elsewhere {reference[n]!r}" for n in other)
-            why = f"other settings than the first run of the study {run.study or '(no name)'}"
-            left_out.append(LeftOut(run.folder.path, f"{why}: {listed}"))
-
-
-_OWNERS = {"lagrangian": "ddpg-lag", "rcpo": "rcpo", "csc": "csc", "td3": "td3", "sac": "sac"}
-"""The agent to which alone the settings of a part of AgentConfig belong."""
 _TABULAR = ("candidates_per_dimension", "candidate_budget", "unsafe_per_episode")
 """Settings of the ADVICE shield that the tabular shield uses too."""
 
@@ -322,7 +270,8 @@ def _uses(method: str, name: str) -> bool:
         return shield in WITH_SHIELD
     if part == "shield":
         return shield == "advice" or (shield == "tabular" and rest in _TABULAR)
-    return part != "agent" or _OWNERS.get(rest.partition(".")[0], agent) == agent
+    owner, dot, _ = rest.partition(".")  # agent.csc.threshold is of csc alone
+    return part != "agent" or not dot or {"lagrangian": "ddpg-lag"}.get(owner, owner) == agent
 
 
 def _rank(study: str) -> tuple[int, int, str]:
@@ -332,24 +281,52 @@ def _rank(study: str) -> tuple[int, int, str]:
     return 2 if STUDIES[study].section else 0, [*STUDIES].index(study), study
 
 
-def _arrange(task: str, runs: list[Run], left_out: list[LeftOut]) -> TaskRuns:
-    """Divide one task's runs into the comparison, the variants and what is left out."""
-    runs.sort(key=lambda run: _rank(run.study))
-    comparison = runs[0].study
+def _comparable(runs: list[Run], left_out: dict[Path, str]) -> dict[tuple[str, str], list[Run]]:
+    """(study, method) -> runs, by seed.
+
+    Of runs with the same method, seed and settings the longest is kept, and of a study those that
+    agree with its first run: the one with the lowest seed, then the longest.
+    """
+    twins: dict[tuple[Any, ...], Run] = {}
+    references: dict[str, dict[str, Any]] = {}  # study -> settings
     groups: dict[tuple[str, str], list[Run]] = {}
-    for run in _with_equal_settings(_without_twins(runs, left_out), left_out):
-        groups.setdefault((run.study, run.config.method), []).append(run)
-    methods = method_order(method for study, method in groups if study == comparison)
-    compared = {method: groups.pop((comparison, method)) for method in methods}
+    for run in sorted(runs, key=lambda run: (run.config.seed, -len(run.table))):
+        settings, reference = settings_of(run.config), references.setdefault(run.study, {})
+        key = (run.config.method, run.config.seed, json.dumps(settings, sort_keys=True))
+        first = twins.setdefault(key, run)
+        other = sorted(n for n, value in settings.items() if reference.get(n, value) != value)
+        if first is not run:
+            why = f"the same run as {first.folder.path} (same seed and settings)"
+            left_out[run.folder.path] = why
+        elif other:
+            listed = "; ".join(f"{n} is {settings[n]!r}, elsewhere {reference[n]!r}" for n in other)
+            why = f"other settings than the first run of the study {run.study or '(no name)'}"
+            left_out[run.folder.path] = f"{why}: {listed}"
+        else:
+            references[run.study] = settings | reference
+            groups.setdefault((run.study, run.config.method), []).append(run)
+    return groups
+
+
+def _arrange(task: str, runs: list[Run], left_out: dict[Path, str]) -> TaskRuns:
+    """Divide one task's runs into the comparison, the variants and what is left out."""
+    runs.sort(key=lambda run: (_rank(run.study), run.folder.path))
+    comparison = runs[0].study
+    groups = _comparable(runs, left_out)
+    order = method_order(method for _, method in groups)
+    compared = {m: groups[comparison, m] for m in order if (comparison, m) in groups}
     variants: dict[str, list[Variant]] = {key: [] for key in SECTIONS}
-    for (study, method), group in sorted(groups.items(), key=lambda item: item[0]):
+    for (study, method), group in groups.items():
         row, label = STUDIES.get(study), (study or "other runs").replace(" ", "-")
         key = file_name(label)
         if row and row.section:
             key, label = row.section, row.label
         if row and row.shields_from and not group[0].config.shield_from:
             label = "plain"  # a method without a shield to start with
-        variants.setdefault(key, []).append(Variant(label, method, group))
-    variants = {key: sorted(found, key=lambda v: v[:2]) for key, found in variants.items() if found}
+        if study != comparison:
+            variants.setdefault(key, []).append(Variant(label, method, group))
+    for found in variants.values():
+        found.sort(key=lambda variant: (order.index(variant.method), variant.label))
     reference = STUDIES[comparison].label if comparison in STUDIES else ""
+    variants = {key: found for key, found in variants.items() if found}
     return TaskRuns(task, compared, variants, reference)

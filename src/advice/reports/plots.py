@@ -1,15 +1,18 @@
-"""Figures from records: drawn once, saved as SVG for the page, PNG and PDF for elsewhere."""
+"""Curves over episodes and K of one run: computed from records and drawn.
+
+A figure is drawn once and saved as SVG for the page, as PNG and PDF for elsewhere.
+"""
 
 from __future__ import annotations
 
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -17,13 +20,17 @@ from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from advice.reports.curves import METRICS, Curve, KHistory
+from advice.reports.load import Run, usable
+from advice.reports.statistics import Floats, mean_and_error, moving_average
 from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Exhibit, Row, write_csv
+from advice.shields.cautiousness import thresholds
 
 STYLE = Path(__file__).parent / "templates" / "figures.mplstyle"
-Drawn: TypeAlias = tuple[list[Row], Figure]
-"""A figure and the data it shows."""
+POINTS = 200
+"""A curve is thinned to about this many points, in the figure and in its CSV alike."""
+WINDOW = 100
+"""Averages are over this many episodes, or a tenth of a shorter training."""
 
 
 @contextmanager
@@ -37,9 +44,10 @@ def canvas(
 
 
 def save(drawing: Exhibit, folder: Path) -> Markup:
-    """Write PNG, PDF and CSV; return the SVG for the page."""
+    """Write PNG, PDF and the rows as CSV; return the SVG for the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / f"{drawing.name}.csv", drawing.rows)
+    if drawing.rows:
+        write_csv(folder / f"{drawing.name}.csv", drawing.rows)
     figure, path, stream = drawing.figure, str(folder / drawing.name), io.StringIO()
     with style.context([STYLE, {"svg.hashsalt": drawing.name}]):
         # Find the layout once; every format would do it anew, and draw twice for it.
@@ -58,15 +66,8 @@ def _as_inline_svg(svg: str, title: str, wide: float) -> Markup:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     head, rest = svg.split(">", 1)
     head = re.sub(r' (?:width|height)="[\d.]+pt"', "", head)
-    referenced = set(re.findall(r"#([\w.-]+)", rest))
-
-    def mark(found: re.Match[str]) -> str:
-        name = found.group(1)
-        if name.startswith("series-"):
-            return f' class="{name}"'
-        return found.group(0) if name in referenced else ""
-
-    rest = re.sub(r' id="([^"]+)"', mark, rest).replace(INK, "currentColor")
+    rest = re.sub(r' id="(series-[^"]+)"', r' class="\1"', rest).replace(INK, "currentColor")
+    rest = re.sub(r' id="[\w.]+_\d+"', "", rest)  # matplotlib's numbers: the same in each figure
     # The page brings its own fonts; sizes stay matplotlib's.
     rest = re.sub(r"(font: [^;\"]*px) [^;\"]*", r"\1 var(--font)", rest)
     size = f"max-width:{1.15 * wide:.0f}px;--least:{0.75 * wide:.0f}px"
@@ -78,13 +79,84 @@ def series_class(name: str) -> str:
     return "series-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def legend(figure: Figure, axes: Sequence[Any], columns: int, **options: Any) -> None:
-    """One for all axes, below them, where it hides nothing."""
-    handles: dict[str, Any] = {}
-    for one in axes:
-        handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
-    options |= {"loc": "outside lower center", "handlelength": 2.4, "columnspacing": 1.2}
-    figure.legend(handles.values(), handles, ncols=min(len(handles), columns), **options)
+class Metric(NamedTuple):
+    """One thing to plot over episodes."""
+
+    title: str
+    column: str
+    cumulative: bool = False
+    limits: tuple[float, float] = (0.0, np.inf)
+    """Between these its band is drawn."""
+
+
+METRICS = {
+    "return": Metric("Average episodic return", "return", limits=(-np.inf, np.inf)),
+    "violations": Metric("Cumulative violations", "violation", cumulative=True),
+    "successes": Metric("Cumulative successes", "success", cumulative=True),
+    "violation-rate": Metric("Violation rate", "violation", limits=(0.0, 1.0)),
+    "success-rate": Metric("Success rate", "success", limits=(0.0, 1.0)),
+    "cost": Metric("Average cost", "cost"),
+    "interventions": Metric("Interventions per episode", "interventions"),
+}
+
+
+class Curve(NamedTuple):
+    """Mean and standard error over seeds, as drawn and as written."""
+
+    name: str
+    label: str
+    episodes: Floats
+    mean: Floats
+    error: Floats
+    seeds: int
+
+
+def curve(
+    name: str, label: str, runs: Sequence[Run], metric: Metric, skip: int | None = 0
+) -> Curve | None:
+    """The metric over the runs' common length after ``skip`` episodes; None if none is left.
+
+    ``skip=None`` means each run's own activation.
+    """
+    runs = usable(runs)
+    columns = [
+        run.column(metric.column)[run.activation if skip is None else skip :] for run in runs
+    ]
+    length = min((len(column) for column in columns), default=0)
+    if length == 0:
+        return None
+    values = np.array([column[:length] for column in columns])
+    at = thinned(length)
+    if metric.cumulative:
+        series = np.cumsum(values, axis=1)
+    else:
+        window = smoothing(length)
+        series = moving_average(values, window)
+        at = at[at >= window // 4]  # an average of the first few episodes is noise
+    return Curve(name, label, at + 1.0, *mean_and_error(series[:, at]), len(runs))
+
+
+def panels(
+    groups: Iterable[tuple[str, str, Sequence[Run]]], metrics: Iterable[str], skip: int | None
+) -> dict[str, list[Curve]]:
+    """The curves of (name, label, runs) by metric, without metrics that have none."""
+    groups = list(groups)
+    found = {
+        metric: [item for group in groups if (item := curve(*group, METRICS[metric], skip))]
+        for metric in metrics
+    }
+    return {metric: lines for metric, lines in found.items() if lines}
+
+
+def smoothing(length: int) -> int:
+    """Episodes per average in a training of this length."""
+    return max(1, min(WINDOW, length // 10))
+
+
+def thinned(length: int) -> np.ndarray:
+    """About POINTS indices below ``length``: evenly spaced, the last one always among them."""
+    step = max(1, length // POINTS)
+    return np.unique(np.append(np.arange(step - 1, length, step), length - 1))
 
 
 def draw_row(
@@ -93,56 +165,78 @@ def draw_row(
     x_label: str,
     activation: int | None = None,
     last: Callable[[Any], None] | None = None,
-) -> Drawn:
+) -> tuple[list[Row], Figure]:
     """A panel per metric with one legend: mean lines with a band of one standard error.
 
     ``last`` draws one more panel at the end.
     """
+    rows: list[Row] = []
     count = len(panels) + (last is not None)
     with canvas(1, count, (3.45 * max(count, 2), 3.3), squeeze=False) as (figure, (axes,)):
         for one, (metric, curves) in zip(axes, panels.items(), strict=False):
-            _plot_curves(one, curves, looks, METRICS[metric].limits, activation)
             one.set(title=METRICS[metric].title, xlabel=x_label)
-        legend(figure, axes[: len(panels)], 6 if count > 2 else 3, fontsize=10)
+            for item in curves:
+                _plot_curve(one, item, looks[item.name], METRICS[metric].limits)
+                points = zip(item.episodes, item.mean, item.error, strict=True)
+                for episode, mean, error in points:
+                    row = {"metric": metric, "series": item.label, "episode": int(episode)}
+                    rows.append(row | {"mean": mean, "standard_error": error})
+            if activation:
+                one.axvline(activation, color=GRID, linewidth=1, linestyle=(0, (2, 2)))
+                place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+                one.annotate("armed", (activation, 1), (3, -2), va="top", fontsize=8, **place)
+            one.set_xlim(0, max(item.episodes[-1] for item in curves))
+            if METRICS[metric].limits[0] == 0:
+                one.set_ylim(bottom=0)
+            one.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        columns = min(6 if count > 2 else 3, len(next(iter(panels.values()))))
+        labels = axes[0].get_legend_handles_labels()
+        figure.legend(*labels, loc="outside lower center", ncols=columns, fontsize=10)
         if last:
             last(axes[-1])
-    names = ("metric", "series", "episode", "mean", "standard_error")
-    rows = [
-        dict(zip(names, (metric, item.label, int(episode), mean, error), strict=True))
-        for metric, curves in panels.items()
-        for item in curves
-        for episode, mean, error in zip(item.episodes, item.mean, item.error, strict=True)
-    ]
     return rows, figure
 
 
-def _plot_curves(
-    axes: Any,
-    curves: Sequence[Curve],
-    looks: Mapping[str, Look],
-    limits: tuple[float, float],
-    activation: int | None,
-) -> None:
-    for item in curves:
-        colour, dash, width = looks[item.name]
-        shared = {"color": colour, "gid": series_class(item.name)}
-        axes.plot(item.episodes, item.mean, ls=dash, lw=width, label=item.label, **shared)
-        if item.seeds > 1:
-            band = np.clip((item.mean - item.error, item.mean + item.error), *limits)
-            axes.fill_between(item.episodes, *band, alpha=0.18, linewidth=0, **shared)
-    if activation:
-        axes.axvline(activation, color=GRID, linewidth=1, linestyle=(0, (2, 2)))
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        axes.annotate("armed", (activation, 1), (3, -2), va="top", fontsize=8, **place)
-    axes.set_xlim(0, max(item.episodes[-1] for item in curves))
-    if limits[0] == 0:
-        axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+def _plot_curve(axes: Any, item: Curve, look: Look, limits: tuple[float, float]) -> None:
+    shared = {"color": look.colour, "gid": series_class(item.name)}
+    style = {"linestyle": look.dash, "linewidth": look.width, "label": item.label}
+    axes.plot(item.episodes, item.mean, **style, **shared)
+    if item.seeds > 1:
+        band = np.clip((item.mean - item.error, item.mean + item.error), *limits)
+        axes.fill_between(item.episodes, *band, alpha=0.18, linewidth=0, **shared)
 
 
-def draw_k_history(history: KHistory, title: str) -> Drawn:
+def k_history(run: Run) -> dict[str, Floats]:
+    """What moves K of a run, by name, from the episode in which its shield was armed.
+
+    The rate mu_r, its thresholds lower = mu_d - sigma_d and upper = mu_d + sigma_d, and K after the
+    episode.
+    """
+    k, violations, shield = run.column("k"), run.column("violation"), run.config.shield
+    part = slice(run.armed_after, None)
+    windows, past = (shield.recent_window, shield.distant_window), violations.tolist()
+    ends = range(part.start + 1, len(past) + 1)
+    moved = [thresholds(past[max(0, i - max(windows)) : i], *windows) for i in ends]
+    return {
+        "episode": run.column("episode")[part],
+        "violation": violations[part],
+        **dict(zip(("mu_r", "lower", "upper"), np.array(moved).T, strict=True)),
+        "k_after": np.append(k[1:], k[-1])[part],
+    }
+
+
+def busiest(history: dict[str, Floats], length: int = 80) -> dict[str, Floats]:
+    """The ``length`` episodes in which K changes most often; all, if there are no more."""
+    changes = np.diff(history["k_after"], prepend=history["k_after"][:1]) != 0
+    if len(changes) <= length:
+        return history
+    start = int(np.argmax(np.convolve(changes, np.ones(length), mode="valid")))
+    return {name: column[start : start + length] for name, column in history.items()}
+
+
+def draw_k_history(history: Mapping[str, Floats], title: str = "K over time") -> Figure:
     """mu_r between its two thresholds above, K below."""
-    x, violations, recent, lower, upper, k = history
+    x, violations, recent, lower, upper, k = history.values()
     with canvas(2, 1, (7.4, 4.2), sharex=True, height_ratios=(2, 1)) as (figure, (top, bottom)):
         top.fill_between(x, lower, upper, color=GRID, alpha=0.18, linewidth=0)
         top.plot(x, upper, color=UNSAFE, linewidth=1.1, label="upper, μ_d+σ_d")
@@ -160,28 +254,24 @@ def draw_k_history(history: KHistory, title: str) -> Drawn:
         bottom.set_ylim(k.min() - 0.6, k.max() + 0.6)
         bottom.set_yticks(range(int(k.min()), int(k.max()) + 1))
         bottom.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        legend(figure, [top], 4)
-    whole = ("episode", "violation", "k_after")
-    rows: list[Row] = [KHistory(*row)._asdict() for row in zip(*history, strict=True)]
-    return [row | {name: int(row[name]) for name in whole} for row in rows], figure
+        figure.legend(loc="outside lower center", ncols=4)
+    return figure
 
 
 def draw_times(
-    minutes: Mapping[str, Sequence[float]], looks: Mapping[str, Look], title: str
-) -> Drawn:
+    minutes: Mapping[str, Sequence[float]], looks: Mapping[str, Look]
+) -> tuple[list[Row], Figure]:
     """Compute time per run: one bar per method, a dot per run."""
+    rows: list[Row] = []
     with canvas(size=(7.4, 0.42 * len(minutes) + 1.1)) as (figure, axes):
-        for row, (method, values) in enumerate(minutes.items()):
-            axes.barh(row, np.mean(values), color=looks[method].colour, alpha=0.45, height=0.62)
-            axes.plot(values, [row] * len(values), "o", color=looks[method].colour, markersize=4)
-        axes.set_yticks(range(len(minutes)), [method_label(method) for method in minutes])
+        for height, (method, values) in enumerate(minutes.items()):
+            colour, label = looks[method].colour, method_label(method)
+            axes.barh(height, np.mean(values), color=colour, alpha=0.45, height=0.62)
+            axes.plot(values, [height] * len(values), "o", color=colour, markersize=4)
+            rows += [{"method": label, "run": i, "minutes": x} for i, x in enumerate(values)]
+        axes.set_yticks(range(len(minutes)), map(method_label, minutes))
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.set(title=title, xlabel="minutes per run")
+        axes.set(title="Compute time", xlabel="minutes per run")
         axes.set_xlim(left=0)
-    rows = [
-        {"method": method_label(method), "run": i, "minutes": value}
-        for method, values in minutes.items()
-        for i, value in enumerate(values)
-    ]
     return rows, figure

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 from PIL import Image
 
-from advice.reports.maps import KIND_COLOURS, outcome
 from advice.reports.page import render
+from advice.reports.shields import KIND_COLOURS, outcome
 from advice.reports.style import method_label
 from advice.runs import resimulate as again
 from advice.runs.records import RunFolder
@@ -34,7 +32,6 @@ class ReplayReport(NamedTuple):
     episode: int
     interventions: int
     counterfactuals: list[Counterfactual] | None
-    notes: list[str]
 
 
 def write_replay(
@@ -83,17 +80,14 @@ def write_replay(
         "needed": needed_in_words(found) if found is not None else "",
         "horizon": horizon,
         "notes": notes,
-        "frames": frames,
-        "shielded": bool(shield),
-        # "</" inside a script element would end it.
-        "data": Markup(json.dumps(data, separators=(",", ":")).replace("</", "<\\/")),
+        "data": data,
     }
     page = Path(out)
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(render("replay.html.j2", values), encoding="utf-8")
     if video:
         again.save_film(folder, replay, video)
-    return ReplayReport(page, episode, int(replay.intervened.sum()), found, notes)
+    return ReplayReport(page, episode, int(replay.intervened.sum()), found)
 
 
 def needed_in_words(found: list[Counterfactual]) -> str:
@@ -113,26 +107,21 @@ def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], l
     except BrokenFileError as error:
         return {}, [f"The shield cannot be shown: {error}"]
     rate = again.final_critic(folder)
-    shown = "The maps show the shield as the run left it; it may be fitted anew in a run."
+    notes = ["The maps show the shield as the run left it; it may be fitted anew in a run."]
     if replay.record.k == 0:
-        shown = (
+        notes.append(
             "The shield was not armed in this episode: the maps show what it would have said, with "
             f"K = {shield.k} as at the end of the run."
         )
-    rated = "Ratings are those of the critic as the run left it."
     if rate is None:
-        rated = "The run has no checkpoint: actions are rated by nearness to the proposal."
-    return _explained(shield, replay, rate), [shown, rated]
+        notes.append("The run has no checkpoint: actions are rated by nearness to the proposal.")
+    return _explained(shield, replay, rate), notes
 
 
 def _explained(shield: Shield, replay: Replay, rate: RateActions | None) -> dict[str, Array]:
     steps = [*zip(replay.observations[:-1], replay.proposed, replay.executed, strict=True)]
     seen = [shield.explain(obs, proposed, rate) for obs, proposed, _ in steps]
-    latent = np.array([x.latent for x in seen])
-    executed = latent.copy()
-    for t in np.flatnonzero(replay.intervened):
-        obs, _, action = steps[t]
-        executed[t] = shield.explain(obs, action).latent
+    executed = np.array([shield.explain(obs, action).latent for obs, _, action in steps])
     memory, memory_safe = seen[0].memory, seen[0].memory_safe
     candidates = np.array([x.candidates.reshape(len(x.candidates), -1) for x in seen])
     fixed = (candidates == candidates[0]).all(axis=(0, 2))  # others follow the proposal
@@ -146,7 +135,7 @@ def _explained(shield: Shield, replay: Replay, rate: RateActions | None) -> dict
         "votes": np.array([x.candidate_safe_neighbours for x in seen], np.uint8)[:, fixed],
         "ratings": shades,
         "ratingRange": np.hstack((low, low + span)),
-        "latentProposed": _plane(latent),
+        "latentProposed": _plane(np.array([x.latent for x in seen])),
         "latentExecuted": _plane(executed),
         "neighbours": _plane(memory[np.array([x.verdict.neighbours for x in seen])]),
         "neighboursSafe": np.array([x.neighbour_safe for x in seen]),

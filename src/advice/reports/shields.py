@@ -1,4 +1,4 @@
-"""The shield's part of the page: audit, theorem diagnostics, latent space, interventions.
+"""The shield's part of the page: latent space, audit, the theorems' quantities, trajectories.
 
 This is the only part of a report that simulates recorded episodes again. It imports the simulator
 and the agents when there are recorded actions; all else comes from the records alone.
@@ -6,18 +6,23 @@ and the agents when there are recorded actions; all else comes from the records 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, Rectangle
+from scipy.spatial import cKDTree
 
 from advice.reports.load import Run, TaskRuns, usable
-from advice.reports.maps import draw_interventions, draw_latent, draw_trajectories
-from advice.reports.style import Look
+from advice.reports.plots import canvas
+from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Exhibit, Section
 from advice.runs.records import file_name
 from advice.shields.audit import Audit
+from advice.shields.cautiousness import required_votes
 from advice.shields.shield import Shield
 from advice.types import AdviceError
 
@@ -26,49 +31,42 @@ if TYPE_CHECKING:
 
 STARTS = 3
 """Starts shown in the trajectories' figure."""
-MAPPED_EPISODES = 15
-"""Episodes whose interventions are mapped: the last ones of the run."""
+RATED_EPISODES = 15
+"""The last episodes with interventions, which the critic rates."""
+KIND_COLOURS = dict.fromkeys(("cubes", "pillars"), "#8f7ee7")
+KIND_COLOURS |= {"buttons": "#d99a00", "hazards": "#1f83c4", "goal": "#4fae4f", "circle": "#4fae4f"}
+_CELLS = 160  # the decision regions' resolution
+_DOTS = 1500  # features shown of each class
+_ERRORS = (AdviceError, OSError, ValueError, ImportError)
+_MARKS = {"start": "o", "success": "*", "violation": "X", "time is up": "s", "intervention": "_"}
 
 
-def shield_section(task: TaskRuns, looks: dict[str, Look]) -> Section:
-    """Everything that needs more than episodes.csv: shield files, actions and the simulator."""
-    part = Section(f"{file_name(task.task)}-shield", "The shield and its interventions")
-    run = _example(task)
+def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, Shield | None]:
+    """What needs more than episodes.csv: the audit and trajectories; and the shield shown."""
+    part = Section(f"{file_name(task.task)}-shield", "The shield")
+    run, shield, audit = _example(task), None, None
     if run is None:
         none = "No fitted shield among the runs, so there is no audit and no latent space."
         part.notes.append(none)
     else:
-        replays: list[Replay] = []
-        with _noted(part, f"the interventions of {run.folder.path}"):
-            busy = np.flatnonzero(run.column("interventions")) + 1
-            replays = _simulated(run, busy[-MAPPED_EPISODES:].tolist())
-            if not (drawn := draw_interventions(replays)):
-                raise AdviceError("None can be placed on a map.")
-            title = "Where the shield intervened"
-            which = f"{run.name}: the last {len(replays)} episodes with interventions."
-            part.exhibits.append(Exhibit(task.task, "interventions", title, which, *drawn))
-        with _noted(part, f"the shield of {run.folder.path}"):
-            _inspect(part, task, run, replays)
-    with _noted(part, "trajectories"):
-        _trajectories(part, task, looks)
-    return part
-
-
-@contextmanager
-def _noted(part: Section, what: str) -> Iterator[None]:
-    """An error becomes a note."""
+        try:
+            shield = Shield.load(run.folder.shield_file)
+            audit = shield.audit()
+            part.printed = f"{run.name}\n\n{audit}"
+        except _ERRORS as error:
+            part.notes.append(f"Not shown: the shield of {run.folder.path}. {error}")
+    if run and audit:
+        delta_q = np.nan
+        try:
+            delta_q = _delta_q(run)
+        except _ERRORS as error:
+            part.notes.append(f"Not shown: ΔQ of {run.folder.path}. {error}")
+        part.exhibits.append(_diagnostics(task, run, audit, delta_q))
     try:
-        yield
-    except (AdviceError, OSError, ValueError, ImportError) as error:
-        part.notes.append(f"Not shown: {what}. {error}")
-
-
-def shield_of(task: TaskRuns) -> Shield | None:
-    """The shield of the task's example; None if there is none that can be read."""
-    if run := _example(task):
-        with suppress(AdviceError, OSError):  # the shield's own part says why
-            return Shield.load(run.folder.shield_file)
-    return None
+        part.exhibits.append(_trajectories(task, looks))
+    except _ERRORS as error:
+        part.notes.append(f"Not shown: trajectories. {error}")
+    return part, shield
 
 
 def _example(task: TaskRuns) -> Run | None:
@@ -79,53 +77,8 @@ def _example(task: TaskRuns) -> Run | None:
     return next(iter(busy or fitted), None)
 
 
-def _inspect(part: Section, task: TaskRuns, run: Run, replays: Sequence[Replay]) -> None:
-    """Latent space, audit and diagnostics of one fitted shield."""
-    shield = Shield.load(run.folder.shield_file)
-    caption = (
-        f"Features the shield remembers ({run.name}). Blue ground: at least {shield.k} of the "
-        f"{shield.config.k_max} nearest are safe, so an action there is endorsed; red ground: "
-        "refused."
-    )
-    drawn = draw_latent(shield)
-    part.exhibits.append(Exhibit(task.task, "latent", "Latent space", caption, *drawn))
-    audit = shield.audit()
-    at_k = [
-        {
-            "K": row.k,
-            "unsafe let through": str(row.false_safe),
-            "safe refused": str(row.false_unsafe),
-            "balanced accuracy": row.balanced_accuracy,
-        }
-        for row in audit.at_k
-    ]
-    about = f"audit of the shield ({run.name})"
-    caption = (
-        f"On {audit.held_out_safe} safe and {audit.held_out_unsafe} unsafe features of "
-        f"{audit.held_out_episodes} episodes held out of the fit; K is {audit.k} now. {audit.line}."
-    )
-    part.exhibits.append(Exhibit(task.task, "audit", about, caption, at_k))
-    if audit.nearness:
-        near = [
-            {
-                "danger of the state": f"{x.low:.0%} to {x.high:.0%}",
-                "steps that survived": x.survived,
-                "refused of these": x.survived_refused,
-                "steps that led to a violation": x.led,
-                "refused of those": x.led_refused,
-            }
-            for x in audit.nearness
-        ]
-        about = f"refusals by nearness to danger ({run.name})"
-        part.exhibits.append(Exhibit(task.task, "nearness", about, "", near))
-    rows = [{"quantity": n, "value": v} for n, v in _diagnostics(audit, run, replays).items()]
-    why = f"The bounds are not given: {audit.no_bound}." if audit.no_bound else ""
-    about = "the theorems' quantities"
-    part.exhibits.append(Exhibit(task.task, "diagnostics", about, why, rows))
-
-
-def _diagnostics(audit: Audit, run: Run, replays: Sequence[Replay]) -> dict[str, float]:
-    """The quantities of the paper's theorems by name."""
+def _diagnostics(task: TaskRuns, run: Run, audit: Audit, delta_q: float) -> Exhibit:
+    """The quantities of the paper's theorems."""
     found = {"spread within classes, σ": audit.sigma}
     for margin in audit.margins:
         which = "minimum" if margin.quantile == 0 else f"{margin.quantile:.0%} quantile"
@@ -136,58 +89,91 @@ def _diagnostics(audit: Audit, run: Run, replays: Sequence[Replay]) -> dict[str,
     if not audit.no_bound:
         found["bound exp(−H/2σ²) (Theorem 2)"] = audit.entropy_bound
     k = run.column("k")[run.column("k") > 0].astype(np.int64)
-    delta_q = "ΔQ: proposed minus executed, mean over interventions (Theorem 3)"
-    distance = "mean |K_e − K*| over armed episodes, K* the commonest (Theorem 4)"
-    return found | {
+    found |= {
         "entropy of the features, binned, nats": audit.entropy_binned,
         "entropy, Kozachenko-Leonenko, nats": audit.entropy_continuous,
-        delta_q: _delta_q(run, replays),
-        distance: float(np.abs(k - np.bincount(k).argmax()).mean()),
+        "ΔQ: proposed minus executed, mean over interventions (Theorem 3)": delta_q,
+        "mean |K_e − K*| over armed episodes, K* the commonest (Theorem 4)": float(
+            np.abs(k - np.bincount(k).argmax()).mean()
+        ),
     }
+    rows = [{"quantity": name, "value": value} for name, value in found.items()]
+    why = f"The bounds are not given: {audit.no_bound}." if audit.no_bound else ""
+    return Exhibit(task.task, "diagnostics", f"the theorems' quantities ({run.name})", why, rows)
 
 
-def _delta_q(run: Run, replays: Sequence[Replay]) -> float:
-    """Mean Q(s, proposed) - Q(s, executed) over interventions, by the run's last critic."""
-    if not replays:
+def _delta_q(run: Run) -> float:
+    """Mean Q(s, proposed) - Q(s, executed) over the last interventions, by the run's last critic.
+
+    NaN if its actions or its checkpoint were not kept.
+    """
+    if not (run.folder.actions_file.exists() and run.folder.state_file.exists()):
         return np.nan
-    from advice.runs.resimulate import final_critic
+    from advice.runs.resimulate import final_critic, resimulate
 
     rate = final_critic(run.folder)
-    if rate is None:
-        return np.nan
-    gaps = [
-        float(np.subtract(*rate(replay.observations[t], actions)))
-        for replay in replays
-        for t, actions in enumerate(np.stack((replay.proposed, replay.executed), axis=1))
-        if replay.intervened[t]
-    ]
+    assert rate
+    gaps = []
+    for episode in np.flatnonzero(run.column("interventions"))[-RATED_EPISODES:] + 1:
+        replay = resimulate(run.folder, int(episode))
+        for t in np.flatnonzero(replay.intervened):
+            actions = np.stack((replay.proposed[t], replay.executed[t]))
+            gaps.append(float(np.subtract(*rate(replay.observations[t], actions))))
     return float(np.mean(gaps)) if gaps else np.nan
 
 
-def _simulated(run: Run, episodes: Iterable[int]) -> list[Replay]:
-    """Episodes of a run, simulated again; raises AdviceError if their actions were not kept."""
-    run.folder.check_actions()
-    from advice.runs.resimulate import resimulate
+def plot_latent(axes: Any, shield: Shield) -> None:
+    """Remembered features in the first two latent dimensions, over what K neighbours decide there.
 
-    return [resimulate(run.folder, episode) for episode in episodes]
+    With more than two dimensions the regions are left out.
+    """
+    arrays, _ = shield.snapshot()
+    points, safe = arrays["points.latent"], arrays["points.safe"]
+    plane = np.pad(points, ((0, 0), (0, 1)))[:, :2]  # 0 where there is one dimension only
+    low, high = np.quantile(plane, (0.002, 0.998), axis=0)
+    border = 0.08 * np.maximum(high - low, 1e-6)
+    low, high = low - border, high + border
+    if points.shape[1] <= 2:
+        k, k_max = shield.k, min(shield.config.k_max, len(plane))
+        cells = np.stack(np.meshgrid(*np.linspace(low, high, _CELLS).T), axis=-1)
+        votes = safe[cKDTree(plane).query(cells, k=range(1, k_max + 1))[1]].sum(axis=-1)
+        axes.imshow(
+            votes >= required_votes(k, shield.config.k_max, len(plane)),
+            extent=(low[0], high[0], low[1], high[1]),
+            cmap=ListedColormap([UNSAFE, SAFE]),
+            **{"origin": "lower", "aspect": "auto", "interpolation": "nearest"},
+            **{"vmin": 0, "vmax": 1, "alpha": 0.22},
+        )
+    for kind, colour, label in ((safe, SAFE, "safe"), (~safe, UNSAFE, "unsafe")):
+        count = int(kind.sum())
+        some = plane[kind][:: -(-count // _DOTS) or 1]
+        dots = {"marker": "o" if label == "safe" else "^", "color": colour, "alpha": 0.65, "s": 10}
+        axes.scatter(*some.T, label=f"{label} ({count})", linewidths=0, rasterized=True, **dots)
+    axes.set(title="Latent space", xlabel="latent 1", ylabel="latent 2")
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    axes.grid(visible=False)
+    axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1)
 
 
-def _trajectories(part: Section, task: TaskRuns, looks: dict[str, Look]) -> None:
+def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> Exhibit:
     """The last episodes that every method has begun from the same place."""
     runs = {
         method: {run.config.seed: run for run in found if run.folder.actions_file.exists()}
         for method, found in task.methods.items()
     }
     runs = {method: found for method, found in runs.items() if found}
-    if not runs:
-        raise AdviceError("There are no recorded actions.")
-    common = set.intersection(*(set(found) for found in runs.values()))
+    common = set.intersection(*map(set, runs.values())) if runs else set()
     if not common:
-        raise AdviceError("There is no seed that all methods share.")
+        raise AdviceError("There is no seed of which all methods have recorded actions.")
     seed = min(common)
     last = min(len(found[seed].table) for found in runs.values())
     episodes = range(max(1, last - STARTS + 1), last + 1)
-    replays = {method: _simulated(found[seed], episodes) for method, found in runs.items()}
+    from advice.runs.resimulate import resimulate
+
+    replays = {
+        method: [resimulate(found[seed].folder, episode) for episode in episodes]
+        for method, found in runs.items()
+    }
     if any(found[0].poses is None for found in replays.values()):
         raise AdviceError("This task has no car to look at from above.")
     title = "Example trajectories from the same starts"
@@ -195,4 +181,61 @@ def _trajectories(part: Section, task: TaskRuns, looks: dict[str, Look]) -> None
         f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods have."
     )
     drawn = draw_trajectories(replays, looks)
-    part.exhibits.append(Exhibit(task.task, "trajectories", title, which, *drawn))
+    return Exhibit(task.task, "trajectories", title, which, figure=drawn)
+
+
+def draw_trajectories(replays: Mapping[str, Sequence[Replay]], looks: Mapping[str, Look]) -> Figure:
+    """A column per method, a row per start, which all methods share."""
+    starts = len(next(iter(replays.values())))
+    size = (max(6.2, 1.9 * len(replays)), 2.1 * starts + 0.6)
+    shared = {"sharex": True, "sharey": True, "squeeze": False}
+    with canvas(starts, len(replays), size, **shared) as (figure, panels):
+        for column, (method, found) in enumerate(replays.items()):
+            panels[0, column].set_title(method_label(method), fontsize=9)
+            for axes, replay in zip(panels[:, column], found, strict=True):
+                _draw_arena(axes, replay)
+                _plot_path(axes, replay, looks[method].colour)
+        handles = [
+            Line2D([], [], color=INK, marker=mark, linestyle="", markersize=5, label=label)
+            for label, mark in _MARKS.items()
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=5, handletextpad=0.2)
+    return figure
+
+
+def _plot_path(axes: Any, replay: Replay, colour: str) -> None:
+    """The car's way through the arena, dark during interventions."""
+    assert replay.poses is not None
+    path, steps = replay.poses[:, :2], np.flatnonzero(replay.intervened)
+    axes.plot(*path.T, color=colour, linewidth=2.4)
+    pieces = np.stack((path[steps], path[steps + 1], np.full((len(steps), 2), np.nan)), axis=1)
+    axes.plot(*pieces.reshape(-1, 2).T, color=INK, linewidth=0.9)
+    end = outcome(replay)
+    axes.plot(*path[0], "o", color=INK, markersize=3.5)
+    axes.plot(*path[-1], _MARKS.get(end, "s"), color=INK, markersize=5.5)
+    axes.set_xlabel(end, fontsize=8)
+
+
+def outcome(replay: Replay) -> str:
+    """How an episode ended, in words."""
+    if replay.violations.any():
+        return "violation"
+    if replay.successes.any():
+        return "success"
+    return "with cost" if (replay.costs > 0).any() else "time is up"
+
+
+def _draw_arena(axes: Any, replay: Replay) -> None:
+    """Objects from above."""
+    for kind, places in replay.layout.items():
+        colour, size = KIND_COLOURS.get(kind, GRID), replay.sizes.get(kind, 0.1)
+        for x, y in places:
+            if kind == "cubes":
+                corner, edge = (x - size, y - size), 2 * size
+                axes.add_patch(Rectangle(corner, edge, edge, color=colour, alpha=0.75))
+            else:
+                fill = "none" if kind == "circle" else colour
+                axes.add_patch(Circle((x, y), size, fc=fill, ec=colour, alpha=0.6, lw=1))
+    axes.set(aspect="equal", xticks=[], yticks=[])
+    axes.grid(visible=False)
+    axes.spines[:].set(visible=True, color=GRID, alpha=0.5)

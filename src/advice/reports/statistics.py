@@ -1,9 +1,8 @@
 """Statistics for few seeds. Every interval is a 95 % interval.
 
 Means and paired differences by Student's t, ratios of means by Welch's t on logarithms, the
-probability of improvement by Newcombe's score interval. Only the interquartile mean is
-bootstrapped, from eight seeds on. ``benchmarks/interval_coverage.py`` simulates how often each
-interval contains the true value.
+probability of improvement by Newcombe's score interval. ``benchmarks/interval_coverage.py``
+simulates how often each interval contains the true value.
 """
 
 from __future__ import annotations
@@ -17,9 +16,6 @@ from scipy import stats
 
 Floats: TypeAlias = NDArray[np.float64]
 
-DRAWS = 20_000
-BOOTSTRAP_SEEDS = 8
-"""With fewer seeds nothing is bootstrapped: a resampled mean cannot leave the range of the few."""
 _PERMUTATIONS = stats.PermutationMethod(n_resamples=20_000, rng=0)
 
 
@@ -88,10 +84,10 @@ def ratio(ours: Sequence[Estimate], theirs: Sequence[Estimate]) -> Interval:
     return Interval(value, value / factor, value * factor)
 
 
-def saving(ours: Estimate, theirs: Estimate) -> Interval:
-    """1 - ours / theirs: negative if ours is more."""
-    value, low, high = ratio([ours], [theirs])
-    return Interval(1 - value, 1 - high, 1 - low)
+def saving(ours: Sequence[Estimate], theirs: Sequence[Estimate]) -> Interval:
+    """100 (1 - ratio), in percent: negative if ours is more."""
+    value, low, high = ratio(ours, theirs)
+    return Interval(100 * (1 - value), 100 * (1 - high), 100 * (1 - low))
 
 
 def improvement_probability(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Interval:
@@ -129,24 +125,6 @@ def quotient(above: Sequence[float] | Floats, below: Sequence[float] | Floats) -
     return Estimate(float(value), float(error), len(top))
 
 
-def interquartile_mean(strata: Sequence[Floats], seed: int = 0) -> Interval:
-    """The interquartile mean over all runs of all strata together.
-
-    From eight seeds per stratum on with its bootstrap interval, resampled within each stratum.
-    """
-    value = float(stats.trim_mean(np.concatenate(strata), 0.25))
-    least = min(map(len, strata))
-    if least < BOOTSTRAP_SEEDS:
-        return Interval(value)
-    generator = np.random.default_rng(seed)
-    draws = [x[generator.integers(len(x), size=(DRAWS, len(x)))] for x in strata]
-    # Hesterberg's expanded percentiles: as wide as Student's t for the smallest stratum
-    share = stats.norm.cdf(-np.sqrt(least / (least - 1)) * _quantile(least - 1))
-    resampled = stats.trim_mean(np.concatenate(draws, axis=1), 0.25, axis=1)
-    low, high = np.quantile(resampled, (share, 1.0 - share))
-    return Interval(value, float(low), float(high))
-
-
 def rank_test(ours: Floats, theirs: Floats) -> float:
     """Two-sided p of the Mann-Whitney test; NaN with one run on a side.
 
@@ -157,10 +135,9 @@ def rank_test(ours: Floats, theirs: Floats) -> float:
     return float(stats.mannwhitneyu(ours, theirs, method=_PERMUTATIONS).pvalue)
 
 
-def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
-    """Mean of ours - theirs over common seeds, by Student's t."""
-    common = sorted(set(ours) & set(theirs))
-    return mean_interval([ours[seed] - theirs[seed] for seed in common]) if common else None
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
+    """Mean of ours - theirs over common seeds, by Student's t; NaN if there are none."""
+    return mean_interval([ours[seed] - theirs[seed] for seed in sorted(set(ours) & set(theirs))])
 
 
 def moving_average(values: Floats, window: int) -> Floats:
@@ -170,10 +147,3 @@ def moving_average(values: Floats, window: int) -> Floats:
     lagged[..., window:] = total[..., :-window]
     counts = np.minimum(np.arange(1, values.shape[-1] + 1), window)
     return np.asarray((total - lagged) / counts)
-
-
-def run_lengths(values: NDArray[np.int64]) -> dict[int, float]:
-    """Mean number of times that each value occurs in a row."""
-    starts = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
-    lengths, first = np.diff(starts, append=len(values)), values[starts]
-    return {int(value): float(lengths[first == value].mean()) for value in np.unique(first)}

@@ -25,8 +25,7 @@ METHOD_LOOKS = {
 }
 """After Okabe and Ito: told apart by colour-blind readers, legible on white and on near-black."""
 SPARE_COLOURS = ("#56b4e9", "#8f7ee7", "#a8a000", "#b0705a", "#4fae4f", "#e5709b")
-"""For composed methods, in alphabetical order."""
-VARIANT_COLOURS = ("#1f83c4", "#009e73", "#d99a00", "#d55e00", "#c06fa0", "#8f7ee7", "#7d8590")
+"""For composed methods and for the variants of a study."""
 METHOD_LABELS = dict(
     zip(METHOD_LOOKS, ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE"), strict=True)
 )
@@ -50,12 +49,11 @@ def method_order(methods: Iterable[str]) -> list[str]:
 
 def method_looks(methods: Iterable[str]) -> dict[str, Look]:
     """The look of every method of a report; the same in each of its figures."""
-    spare = zip(sorted(set(methods) - set(METHOD_LOOKS)), cycle(SPARE_COLOURS), strict=False)
-    return METHOD_LOOKS | {name: Look(colour, "-", 1.5) for name, colour in spare}
+    return METHOD_LOOKS | variant_looks(sorted(set(methods) - set(METHOD_LOOKS)))
 
 
 def variant_looks(labels: Iterable[str]) -> dict[str, Look]:
-    """Looks for the variants of a study, in their order."""
+    """Looks for what is none of the paper's methods, in the order of the labels."""
     dashes = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
-    looks = zip(labels, cycle(VARIANT_COLOURS), cycle(dashes), strict=False)
+    looks = zip(labels, cycle(SPARE_COLOURS), cycle(dashes), strict=False)
     return {label: Look(colour, dash, 1.8) for label, colour, dash in looks}

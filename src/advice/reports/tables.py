@@ -1,4 +1,4 @@
-"""Tables as CSV, as LaTeX and for the page, from the same rows."""
+"""Tables and figures of a report, and how their numbers are shown and written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from advice.runs.records import file_name
 
 Row: TypeAlias = dict[str, Any]
 """Column title -> str, int, float, Estimate or Interval; all rows of a table have the same."""
-_PARTS = {Estimate: ("mean", "standard error"), Interval: ("estimate", "low", "high")}
 
 
 class Exhibit(NamedTuple):
@@ -27,7 +26,7 @@ class Exhibit(NamedTuple):
     about: str
     """Its title, without the task."""
     caption: str
-    rows: Sequence[Row]
+    rows: Sequence[Row] = ()
     figure: Any = None
     """Of matplotlib; None for a table."""
     phase: str = ""
@@ -37,10 +36,6 @@ class Exhibit(NamedTuple):
     def name(self) -> str:
         """File name without its ending."""
         return f"{file_name(self.task)}-{self.kind}" if self.task else self.kind
-
-    @property
-    def title(self) -> str:
-        return f"{self.task}: {self.about}" if self.task else self.about
 
     @property
     def text(self) -> list[list[str]]:
@@ -56,6 +51,8 @@ class Section:
     title: str
     exhibits: list[Exhibit] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    printed: str = ""
+    """Text with line breaks, shown below the exhibits."""
 
 
 def shown(value: Any) -> str:
@@ -71,9 +68,10 @@ def shown(value: Any) -> str:
             error = f"<{10.0**-places:.{places}f}"
         return f"{value.value:.{places}f} ± {error}"
     if isinstance(value, Interval):
-        if not math.isfinite(value.low) or not math.isfinite(value.high):
-            ends = "" if math.isnan(value.low) else f" [{shown(value.low)}, {shown(value.high)}]"
-            return shown(value.value) + ends  # one seed has no interval
+        if math.isnan(value.low):  # one seed has no interval
+            return shown(value.value)
+        if not math.isfinite(value.high - value.low):
+            return f"{shown(value.value)} [{shown(value.low)}, {shown(value.high)}]"
         places = _places(value.value, (value.high - value.low) / 2)
         return "{:.{p}f} [{:.{p}f}, {:.{p}f}]".format(*value, p=places)
     if math.isnan(value):
@@ -94,51 +92,19 @@ def _places(value: float, error: float) -> int:
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Full precision, where an estimate takes two columns and an interval three."""
-    columns: dict[str, list[Any]] = {}
-    for title in rows[0]:
-        values = [row[title] for row in rows]
-        kind = next((type(v) for v in values if isinstance(v, Estimate | Interval)), None)
-        if kind is None:
-            columns[title] = values
-            continue
-        for i, part in enumerate(_PARTS[kind]):
-            found = [v[i] if isinstance(v, kind) else math.nan for v in values]
-            columns[f"{title} ({part})"] = found
+    """Full precision, where an estimate or an interval takes a column for each of its parts."""
+    lines = []
+    for row in rows:
+        cells: Row = {}
+        for title, value in row.items():
+            if isinstance(value, Estimate | Interval):
+                cells |= {f"{title} ({part})": x for part, x in value._asdict().items()}
+            else:
+                cells[title] = value
+        lines.append(cells)
+    titles = dict.fromkeys(title for cells in lines for title in cells)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-
-
-def write_table(table: Exhibit, folder: Path) -> None:
-    """NAME.csv and NAME.tex."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / f"{table.name}.csv", table.rows)
-    (folder / f"{table.name}.tex").write_text(as_latex(table), encoding="utf-8")
-
-
-def as_latex(table: Exhibit) -> str:
-    """A booktabs tabular with its caption."""
-    header, *rows = (" & ".join(cell.translate(_LATEX) for cell in row) for row in table.text)
-    body = "".join(f"{row} \\\\\n" for row in rows)
-    return rf"""\begin{{table}}[htb]
-\centering
-\caption{{{table.title.translate(_LATEX)}}}
-\begin{{tabular}}{{@{{}}l{"r" * (len(table.rows[0]) - 1)}@{{}}}}
-\toprule
-{header} \\
-\midrule
-{body}\bottomrule
-\end{{tabular}}
-\end{{table}}
-"""
-
-
-_LATEX = str.maketrans(
-    {mark: f"\\{mark}" for mark in "&%$#_{}"}
-    | {mark: f"${mark}$" for mark in "<>|"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"±": r"$\pm$", "–": "--", "−": "$-$", "²": "$^2$", "∞": r"$\infty$"}
-    | {"γ": r"$\gamma$", "Δ": r"$\Delta$", "σ": r"$\sigma$"}
-)
+        writer = csv.DictWriter(stream, titles, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)

@@ -20,15 +20,13 @@ from typing import Any, cast
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.config import TrainConfig
+from advice.config import TrainConfig, to_dict
 from advice.files import read_arrays, write_atomically
 from advice.runs.checkpoints import read_part
 from advice.runs.grid import Cell
 from advice.runs.loop import ActiveRun, Result, train
 from advice.runs.methods import find_method
-from advice.runs.provenance import provenance
-from advice.runs.records import RunFolder
-from advice.settings import to_dict
+from advice.runs.records import RunFolder, provenance
 from advice.types import Array, EpisodeRecord, Transition
 
 
@@ -139,18 +137,20 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
         run.save()
     lines = trunk.episodes_file.read_bytes().splitlines(keepends=True)
     write_atomically(run.folder.episodes_file, lines[: episodes + 1])  # with the trunk's seconds
-    name = "/".join(trunk.path.parts[-4:])
-    run.folder.note_branch({"from": name, "after_episode": episodes, "commit": made.get("commit")})
+    source = {"from": "/".join(trunk.path.parts[-4:]), "after_episode": episodes}
+    run.folder.note(branched={**source, "commit": made.get("commit")})
 
 
-def train_branch(
-    config: TrainConfig, folder: RunFolder, trunk: RunFolder, episodes: int, **options: Any
-) -> Result:
-    """:func:`advice.runs.loop.train`, beginning with what the run shares with ``trunk``."""
-    while True:
-        begin = partial(repeat, trunk=trunk, episodes=episodes) if episodes else None
+def train_cell(cell: Cell) -> Result:
+    """:func:`advice.runs.loop.train`, beginning with what the run shares with its trunk."""
+    run = partial(train, cell.config, cell.folder, keep=cell.keep)
+    trunk, again = RunFolder(cell.trunk or ""), False
+    episodes = cell.shared if cell.trunk and trunk.config_file.exists() else 0
+    while episodes:
         try:
-            return train(config, folder, begin=begin, **options)
+            return run(begin=partial(repeat, trunk=trunk, episodes=episodes), overwrite=again)
         except BeginningDiffersError as error:
-            points = [int(path.stem.split("-")[1]) for path in trunk.checkpoint.glob("after-*")]
-            episodes = max((point for point in points if point <= error.args[0]), default=0)
+            same = range(error.args[0], 0, -1)  # the last point up to which they agree
+            episodes = next((point for point in same if trunk.kept_file(point).exists()), 0)
+            again = True
+    return run(overwrite=again)

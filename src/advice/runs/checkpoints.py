@@ -1,8 +1,9 @@
-"""Checkpoints that survive anything: the state in one atomic file, the replay in a growing log.
+"""What a run writes, so that it survives anything: growing records, and checkpoints.
 
-A save appends the new replay rows, flushes them to disk, and only then replaces
-``state.safetensors``, which says how many rows of which segment belong to it. Whenever the process
-dies, the state file on disk and the rows it counts are whole; surplus rows are cut at the resume.
+A checkpoint is one atomic file for the state, and a growing log for the replay. A save appends the
+new replay rows, flushes them to disk, and only then replaces ``state.safetensors``, which says how
+many rows of which segment belong to it. Whenever the process dies, the state file on disk and the
+rows and records it counts are whole; surplus ones are cut at the resume.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.replay_buffer import ReplayBuffer
-from advice.files import read_arrays, write_arrays
-from advice.types import AdviceError, Array, BrokenFileError
+from advice.files import read_arrays, write_arrays, write_atomically
+from advice.runs.records import COLUMNS, RunFolder, action_layout, episode_line, parse_episodes
+from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord
 
 _KIND, _VERSION = "checkpoint", 1
 _SEGMENTS_PER_REPLAY = 4
@@ -68,8 +70,8 @@ class Checkpointer:
         self._segments: list[Segment] = []
         self.saved = Counters()
 
-    def save(self, counters: Counters, without: Collection[str] = ()) -> None:
-        """Make this moment the one a resume continues from; parts ``without`` a state yet."""
+    def save(self, counters: Counters) -> None:
+        """Make this moment the one a resume continues from."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._append_replay()
@@ -77,7 +79,7 @@ class Checkpointer:
             arrays: dict[str, Array] = {}
             document: dict[str, Any] = {"counters": list(counters), "replay": log}
             for name, part in self._parts.items():
-                part_arrays, document[name] = ({}, {}) if name in without else part.snapshot()
+                part_arrays, document[name] = part.snapshot()
                 arrays |= {f"{name}/{key}": array for key, array in part_arrays.items()}
             write_arrays(self._state_file, arrays, document, _KIND, _VERSION)
         except (OSError, TypeError) as error:  # a disk's trouble, or what cannot be stored
@@ -170,21 +172,42 @@ def _of(name: str, arrays: dict[str, Array]) -> dict[str, Array]:
     return {key.removeprefix(f"{name}/"): arrays[key] for key in names}
 
 
-class EnvironmentState:
-    """The environment's own memory between episodes, if it offers get_state and set_state."""
+class RecordWriter:
+    """Appends episodes and actions; first truncates both files to ``episodes`` and ``steps``."""
 
-    def __init__(self, env: Any) -> None:
-        self._env = env.unwrapped
-        self._offered = hasattr(self._env, "get_state") and hasattr(self._env, "set_state")
+    def __init__(self, folder: RunFolder, space: Any, episodes: int, steps: int) -> None:
+        file, kept = folder.episodes_file, (",".join(COLUMNS) + "\n").encode()
+        if episodes:
+            kept = b"".join(file.read_bytes().splitlines(keepends=True)[: episodes + 1])
+            if (found := len(parse_episodes(file, kept))) < episodes:
+                raise BrokenFileError(f"{file}: expected {episodes} episodes, found {found}")
+        write_atomically(file, [kept])
+        self._episodes = open(file, "ab")
+        self._actions = open(folder.actions_file, "ab")
+        self._type, width = action_layout(space)
+        size = steps * 2 * width * self._type.itemsize
+        if self._actions.tell() < size:
+            raise BrokenFileError(f"{folder.actions_file}: expected {size} bytes, found fewer")
+        self._actions.truncate(size)
+        self.flush()
 
-    def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        state = self._env.get_state() if self._offered else {}
-        if not isinstance(state, dict):
-            found = type(state).__name__
-            raise TypeError(f"the environment's get_state: expected a dict, found {found}")
-        arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
-        return arrays, {key: value for key, value in state.items() if key not in arrays}
+    def step(self, executed: Array, proposed: Array) -> None:
+        for action in (executed, proposed):
+            self._actions.write(action.astype(self._type).tobytes())
 
-    def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
-        if self._offered and (arrays or document):
-            self._env.set_state(arrays | document)
+    def episode(self, record: EpisodeRecord) -> None:
+        """Write one finished episode and flush, so that readers see it."""
+        self._episodes.write(episode_line(record).encode())
+        self._actions.flush()
+        self._episodes.flush()
+
+    def flush(self) -> None:
+        """Write everything so far to disk (fsync)."""
+        for stream in (self._actions, self._episodes):
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def close(self) -> None:
+        self.flush()
+        self._actions.close()
+        self._episodes.close()

@@ -1,4 +1,4 @@
-"""The local engine: each cell of a grid as a process on a core of its own.
+"""The engines that run a grid: each cell as a process of this machine, or as a Ray task.
 
 Such a process is ``python -m advice.runs.engines ORDER_JSON``.
 """
@@ -14,17 +14,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from advice.config import TrainConfig
-from advice.runs.branching import may_branch, train_branch
+from advice.runs.branching import may_branch, train_cell
 from advice.runs.grid import Cell
-from advice.runs.loop import Listener
+from advice.runs.loop import signals_to
 from advice.runs.records import FolderLockedError, RunFolder
-from advice.settings import from_dict, to_dict
-from advice.threads import one_thread
+from advice.threads import ONE_THREAD, one_thread
 from advice.types import AdviceError
 
 DONE, FAILED, LOCKED, STOPPED = 0, 1, 75, 130  # how a process of a cell ends
@@ -61,11 +59,7 @@ def run_local(
     tries: Counter[Path] = Counter()
     signals: list[int] = []
     asked = 0  # the first signal asks the workers to stop, the next one ends them
-    previous = {
-        number: signal.signal(number, lambda received, frame: signals.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
+    with signals_to(lambda number, frame: signals.append(number)), ExitStack() as at_the_end:
         while running or (waiting and not signals):
             if len(signals) > asked:
                 asked = len(signals)
@@ -74,18 +68,12 @@ def run_local(
                 for worker in running:
                     worker.process.send_signal(signal.SIGTERM if asked == 1 else signal.SIGKILL)
             if not signals:
-                lost = {cell.folder.path for cell in failed}
-                for cell in [cell for cell in waiting if cell.after in lost]:
-                    waiting.remove(cell)
-                    cell.folder.path.mkdir(parents=True, exist_ok=True)
-                    reason = "the run whose shield this one starts with has failed\n"
-                    cell.folder.error_file.write_text(reason)
-                    failed.append(cell)
                 pending = {x.folder.path for x in (*waiting, *(w.cell for w in running))}
                 for cell in list(waiting):
                     if free and _may_start(cell, pending):
                         waiting.remove(cell)
                         running.append(_Worker(cell, free.pop(0)))
+                        at_the_end.callback(running[-1].process.kill)
             for worker in list(running):
                 worker.kill_if_stalled(60 * stall_minutes)
                 if worker.process.poll() is None:
@@ -107,19 +95,13 @@ def run_local(
             on_poll()
             time.sleep(POLL_SECONDS)
         return GridOutcome(failed, bool(signals))
-    finally:
-        for worker in running:
-            worker.process.kill()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _may_start(cell: Cell, pending: set[Path]) -> bool:
-    if cell.folder.is_locked():  # by another process
+    if cell.folder.is_locked() or cell.after in pending:  # locked by another process
         return False
-    if cell.trunk in pending and not may_branch(cell.trunk, cell.shared):
-        return False  # of a trunk that has failed nothing can be shared
-    return cell.after is None or (cell.after / "done").exists()
+    # of a trunk that has failed nothing can be shared
+    return cell.trunk not in pending or may_branch(cell.trunk, cell.shared)
 
 
 class _Worker:
@@ -129,11 +111,12 @@ class _Worker:
         self.cell, self.core, self.stalled = cell, core, False
         self._sign = 0.0  # when it last showed a step, by the file system's clock,
         self._since = time.monotonic()  # and since when nothing came, by ours
-        order = json.dumps(order_of(cell) | {"core": core})
+        order = {"cell": cell.to_row(), "core": core, "command": sys.argv[1:]}
+        order_text = json.dumps(order | {"parent": os.getpid()})
         cell.folder.path.mkdir(parents=True, exist_ok=True)
         with open(cell.folder.path / "log.txt", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "advice.runs.engines", order],
+                [sys.executable, "-m", "advice.runs.engines", order_text],
                 env=one_thread(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -164,34 +147,14 @@ class _Worker:
                 file.write_text(f"{reason}, see log.txt\n")
 
 
-def order_of(cell: Cell) -> dict[str, Any]:
-    """What a worker needs to know, as JSON-ready values."""
-    return {
-        "config": to_dict(cell.config),
-        "folder": str(cell.folder.path.resolve()),
-        "shield": str(cell.after.resolve()) if cell.after else None,
-        "trunk": str(cell.trunk.resolve()) if cell.trunk else None,
-        "shared": cell.shared,
-        "keep": cell.keep,
-        "command": sys.argv[1:],
-        "parent": os.getpid(),
-    }
-
-
-def run_order(
-    order: dict[str, Any], folder: RunFolder, shield: str | None, listener: Listener | None = None
-) -> int:
-    """Train one cell in ``folder``; the reason of a failure is written to its error file.
-
-    ``shield`` is where the shield that the run starts with is found on this machine.
-    """
-    sys.argv[1:] = order["command"]  # what the user typed, for the records
-    config, trunk = from_dict(TrainConfig, order["config"]), RunFolder(order["trunk"] or "")
-    shared = order["shared"] if order["trunk"] and trunk.config_file.exists() else 0
-    options = {"listener": listener, "shield_source": shield, "keep": order["keep"]}
+def run_cell(cell: Cell, command: list[str]) -> int:
+    """Train one cell; the reason of a failure is written to its error file."""
+    sys.argv[1:] = command  # what the user typed, for the records
     try:
-        folder.error_file.unlink(missing_ok=True)
-        return DONE if train_branch(config, folder, trunk, shared, **options).finished else STOPPED
+        cell.folder.error_file.unlink(missing_ok=True)
+        if cell.after and not RunFolder(cell.after).done_file.exists():
+            raise AdviceError("the run whose shield this one starts with has failed")
+        return DONE if train_cell(cell).finished else STOPPED
     except FolderLockedError:
         return LOCKED
     except KeyboardInterrupt:
@@ -200,8 +163,62 @@ def run_order(
         reason = f"{'' if isinstance(error, AdviceError) else f'{type(error).__name__}: '}{error}"
         print(reason, file=sys.stderr)
         with suppress(OSError):  # a full or read-only disk
-            folder.error_file.write_text(reason + "\n")
+            cell.folder.error_file.write_text(reason + "\n")
         return FAILED
+
+
+def run_ray(
+    cells: Sequence[Cell], on_poll: Callable[[], None], address: str, attempts: int = 3
+) -> GridOutcome:
+    """Run every cell as a Ray task of one CPU; a lost node or a failing run is retried by Ray.
+
+    Scheduling and placement are Ray's own. Every node works in the grid's own folders.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise AdviceError("the Ray engine needs: pip install 'advice-rl[ray]'") from None
+    started_here = not ray.is_initialized()
+    if started_here:
+        ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": ONE_THREAD})
+    stop: list[int] = []
+    with signals_to(lambda number, frame: stop.append(number)), ExitStack() as at_the_end:
+        if started_here:
+            at_the_end.callback(ray.shutdown)
+        task = ray.remote(num_cpus=1, max_retries=attempts - 1, retry_exceptions=True)(_run_on_node)
+        refs: dict[Path, Any] = {}
+        for cell in cells:
+            named, first = task.options(name=cell.name), refs.get(cell.after or Path())
+            refs[cell.folder.path] = named.remote(cell.to_row(), sys.argv[1:], first)
+        waiting = list(refs.values())
+        while waiting:
+            waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.5)[1]
+            on_poll()
+            if stop:  # the running episode ends, the checkpoint is saved, the task returns
+                for ref in waiting:
+                    ray.cancel(ref, force=len(stop) > 1)
+                ray.wait(waiting, num_returns=len(waiting), timeout=60)
+                return GridOutcome([], stopped=True)
+        return GridOutcome([cell for cell in cells if not _succeeded(ray, cell, refs)], False)
+
+
+def _run_on_node(row: dict[str, Any], command: list[str], after: Any) -> None:
+    """One cell on one node, after the task ``after``; Ray tries again if it raises."""
+    code = run_cell(Cell.from_row(row), command)
+    if code not in (DONE, STOPPED):
+        raise RuntimeError(f"the run in {row['folder']} ended with code {code}")
+
+
+def _succeeded(ray: Any, cell: Cell, refs: dict[Path, Any]) -> bool:
+    """False if the task failed; writes the reason if the task could not."""
+    try:
+        ray.get(refs[cell.folder.path])
+        return True
+    except ray.exceptions.RayError as error:
+        if not cell.folder.error_file.exists():
+            cell.folder.path.mkdir(parents=True, exist_ok=True)
+            cell.folder.error_file.write_text(f"{str(error).strip().splitlines()[-1]}\n")
+        return False
 
 
 if __name__ == "__main__":
@@ -211,4 +228,4 @@ if __name__ == "__main__":
     with suppress(OSError, AttributeError):  # Linux ends this process with its parent, even a hung
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == _order["parent"]:  # or it ended before
-        sys.exit(run_order(_order, RunFolder(_order["folder"]), _order["shield"]))
+        sys.exit(run_cell(Cell.from_row(_order["cell"]), _order["command"]))

@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.envs.rollout import rollout
-from advice.envs.signals import SignalRules
+from advice.envs.signals import SignalRules, rollout
 from advice.files import read_arrays
 from advice.runs.checkpoints import Checkpointer
-from advice.runs.loop import environment_of, episode_seed, rules_of
-from advice.runs.methods import build
+from advice.runs.methods import build, environment_of, episode_seed
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
 from advice.shields.bounds import clopper_pearson
@@ -57,7 +55,8 @@ def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -
     parts = {"agent": agent, "shield": shield}
     if not Checkpointer(folder.checkpoint, parts, agent.replay).load().episode:
         shield = _restore_exported(folder, agent, shield)
-    return Trained(env, agent, shield if shielded else NoShield(), rules_of(config, env))
+    rules = SignalRules.of(env, config.env.terminal)
+    return Trained(env, agent, shield if shielded else NoShield(), rules)
 
 
 def _restore_exported(folder: RunFolder, agent: Agent, shield: PostShield) -> PostShield:
@@ -134,20 +133,17 @@ def play(
 
 def summary_rows(results: Sequence[Evaluation], shielded: bool = True) -> list[tuple[str, str]]:
     """What happened, as (name, value)."""
-    steps, returns, cost, violations, successes, interventions, no_safe, under_fallback = (
-        sum(column) for column in zip(*results, strict=True)
-    )
-    count = len(results)
+    count, total = len(results), Evaluation(*(sum(column) for column in zip(*results, strict=True)))
     return [
         ("episodes", f"{count}{'' if shielded else ' (without the shield)'}"),
-        ("violations", f"{violations}"),
-        ("  where no action was safe", f"{under_fallback}"),
-        ("successes", f"{successes}"),
-        ("mean return", f"{returns / count:.3f}"),
-        ("mean cost", f"{cost / count:.3f}"),
-        ("mean steps", f"{steps / count:.1f}"),
-        ("interventions", f"{interventions}"),
-        ("steps without a safe action", f"{no_safe}"),
+        ("violations", f"{total.violation}"),
+        ("  where no action was safe", f"{total.under_fallback}"),
+        ("successes", f"{total.success}"),
+        ("mean return", f"{total.episode_return / count:.3f}"),
+        ("mean cost", f"{total.cost / count:.3f}"),
+        ("mean steps", f"{total.steps / count:.1f}"),
+        ("interventions", f"{total.interventions}"),
+        ("steps without a safe action", f"{total.no_safe_action}"),
     ]
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, from_dict, to_dict
 from advice.files import write_json
-from advice.runs.episodes import newest_episodes
-from advice.runs.records import RunFolder
-from advice.runs.studies import WITH_SHIELD, Study, with_settings
-from advice.settings import from_dict, to_dict
-from advice.types import AdviceError
+from advice.runs.records import RunFolder, parse_line
+from advice.types import AdviceError, EpisodeRecord
 
 
 class Cell(NamedTuple):
@@ -34,32 +30,18 @@ class Cell(NamedTuple):
     def name(self) -> str:
         return "/".join(self.folder.path.parts[-4:])
 
+    def to_row(self, root: Path | None = None) -> dict[str, Any]:
+        """JSON-ready values; paths are relative to ``root``, or absolute without one."""
+        row: dict[str, Any] = {"folder": self.folder.path, "after": self.after, "trunk": self.trunk}
+        for name, path in row.items():
+            row[name] = path and (os.path.relpath(path, root) if root else os.path.abspath(path))
+        return {**row, "shared": self.shared, "keep": self.keep, "config": to_dict(self.config)}
 
-def cells_of(
-    studies: Iterable[Study], seeds: Sequence[int], out: Path, base: TrainConfig
-) -> list[Cell]:
-    """All runs of the studies, each once; a run comes after the one whose shield it needs."""
-    cells: dict[Path, Cell] = {}
-    for study in studies:
-        for task, seed, method in itertools.product(study.tasks, seeds, study.methods):
-            name = study.name or base.study
-            config = dataclasses.replace(base, task=task, method=method, seed=seed, study=name)
-            config = with_settings(config, study.settings_of(method))
-            after = None
-            if study.shields_from and method in WITH_SHIELD:
-                name, other_task = study.shields_from
-                after = RunFolder.of(out / name, dataclasses.replace(config, task=other_task)).path
-                config = dataclasses.replace(config, shield_from=str(after))
-            folder = RunFolder.of(out / study.name, config)
-            cells.setdefault(folder.path, Cell(config, folder, after))
-    return list(cells.values())
-
-
-def check_shields(cells: Sequence[Cell]) -> None:
-    """Raise AdviceError unless each shield that a cell starts with exists or is in the grid."""
-    needed = {cell.after for cell in cells if cell.after and not (cell.after / "done").exists()}
-    if absent := sorted(needed - {cell.folder.path for cell in cells}):
-        raise AdviceError(f"this part of the suite needs a shield that is not there: {absent[0]}")
+    @classmethod
+    def from_row(cls, row: dict[str, Any], root: Path | str = "") -> Cell:
+        after, trunk = (Path(root, row[x]) if row.get(x) else None for x in ("after", "trunk"))
+        config, folder = from_dict(TrainConfig, row["config"]), RunFolder(Path(root, row["folder"]))
+        return cls(config, folder, after, trunk, row.get("shared", 0), tuple(row.get("keep", ())))
 
 
 class Status(NamedTuple):
@@ -91,28 +73,24 @@ def status_of(cell: Cell) -> Status:
     return Status(cell, state, episode, speed, pace, reason)
 
 
+def newest_episodes(path: Path) -> list[EpisodeRecord]:
+    """About the last hundred episodes, from the file's end; other lines are ignored."""
+    records: list[EpisodeRecord] = []
+    with suppress(FileNotFoundError), open(path, "rb") as stream:
+        stream.seek(max(0, os.path.getsize(path) - 8192))
+        for line in stream.read().decode(errors="replace").split("\n")[:-1]:
+            with suppress(ValueError, KeyError):  # the header, a line cut in two, a damaged one
+                records.append(parse_line(line))
+    return records
+
+
 def write_grid(out: Path, cells: Sequence[Cell]) -> None:
     """Write grid.json, for `advice bench --status`."""
-    rows = [
-        {
-            "config": to_dict(cell.config),
-            "folder": str(cell.folder.path.relative_to(out)),
-            "after": str(cell.after.relative_to(out)) if cell.after else None,
-        }
-        for cell in cells
-    ]
-    write_json(out / "grid.json", {"cells": rows})
+    write_json(out / "grid.json", {"cells": [cell.to_row(out) for cell in cells]})
 
 
 def read_grid(out: Path) -> list[Cell]:
     path = out / "grid.json"
     if not path.is_file():
         raise AdviceError(f"{out}: expected a grid's folder (with a grid.json), found none")
-    return [
-        Cell(
-            from_dict(TrainConfig, row["config"]),
-            RunFolder(out / row["folder"]),
-            out / row["after"] if row["after"] else None,
-        )
-        for row in json.loads(path.read_text())["cells"]
-    ]
+    return [Cell.from_row(row, out) for row in json.loads(path.read_text())["cells"]]

@@ -7,9 +7,10 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,15 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.config import ShieldConfig, TrainConfig
-from advice.envs.make import make_from_name, refuse_foreign_code
+from advice.config import ShieldConfig, TrainConfig, flat
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
-from advice.runs.checkpoints import Checkpointer, Counters, EnvironmentState
-from advice.runs.episodes import is_finished
-from advice.runs.events import EventWriter, WandbWriter, scalars_of
-from advice.runs.methods import adopt_safety, build
-from advice.runs.records import RecordWriter, RunFolder
+from advice.runs.checkpoints import Checkpointer, Counters, RecordWriter
+from advice.runs.methods import adopt_safety, build, episode_seed, make_environment
+from advice.runs.records import RunFolder, is_finished
 from advice.shields.autoencoder import FitProgress
 from advice.shields.base import PostShield
 from advice.shields.session import SessionOptions, ShieldSession
@@ -37,10 +35,6 @@ ENDLESS = 100_000  # an episode of that many steps is taken for one that never e
 
 class RunError(AdviceError):
     """A run had to stop; the message names the episode and the step."""
-
-
-class DivergedError(RunError):
-    """The agent's networks no longer hold numbers: nothing of them is worth saving."""
 
 
 class Listener:
@@ -55,7 +49,6 @@ class Listener:
     def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None: ...
     def stepped(self) -> None: ...
     def fitting(self, progress: FitProgress) -> None: ...
-    def saved(self, counters: Counters) -> None: ...
     def said(self, message: str) -> None: ...
 
 
@@ -73,14 +66,12 @@ def train(
     listener: Listener | None = None,
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
-    shield_source: str | None = None,
-    wandb: bool = False,
     begin: Callable[[ActiveRun], None] | None = None,
     keep: Collection[int] = (),
+    wandb: bool = False,
 ) -> Result:
     """Train in ``folder``, resuming by itself if a part of this very run is there already.
 
-    ``shield_source`` is the path of ``config.shield_from`` on this machine, if it is another one.
     ``wandb`` also logs to Weights & Biases. For :mod:`advice.runs.branching`: ``begin`` may take a
     new run some episodes further, and the agent is kept as it is after the episodes ``keep``.
     """
@@ -96,13 +87,13 @@ def train(
                 folder.check_done()
             if config.shield_from and (overwrite or not folder.state_file.exists()):
                 # before anything is deleted or written: it raises if there is no such shield
-                adopt_safety(shield_source or config.shield_from, shield)
+                adopt_safety(config.shield_from, shield)
             if overwrite or not folder.config_file.exists():
                 folder.clear()
                 folder.write_config(config)
             run = ActiveRun(config, folder, env, agent, shield, listener, keep)
             if not folder.state_file.exists():  # from now on records without a checkpoint lack it
-                run.checkpointer.save(run.counters, without=("env",))
+                run.checkpointer.save(run.counters)
             if run.counters.episode and not run.finished:
                 run.checkpointer.load_replay()
                 folder.note_resume(run.counters.episode)
@@ -111,8 +102,8 @@ def train(
             if not run.finished:
                 listener.started(config, folder, run.counters)
                 listener.ready(agent, shield)
-                with run.recording(wandb), stop_on_signal(listener.said) as stop:
-                    run.go_on(stop, checkpoint_seconds)
+                with run.recording(wandb), signals_to(run.ask_to_stop):
+                    run.go_on(checkpoint_seconds)
             if run.finished:
                 if not folder.done_file.exists():
                     folder.mark_done()
@@ -124,50 +115,17 @@ def train(
         env.close()
 
 
-def make_environment(config: TrainConfig, **kwargs: Any) -> Any:
-    """The task of a run, with the run's settings for it."""
-    own = {name: getattr(config.env, name) for name in ("max_episode_steps", "observe_velocity")}
-    given = {name: value for name, value in own.items() if value not in (None, False)}
-    return make_from_name(config.task, **{**config.env.options, **kwargs, **given})
-
-
-def environment_of(folder: RunFolder, **kwargs: Any) -> Any:
-    """The task that a run's folder names; SettingError if that would run code it may not."""
-    config = folder.read_config()
-    if not folder.trust_task:
-        refuse_foreign_code(config.task)
-    return make_environment(config, **kwargs)
-
-
-def rules_of(config: TrainConfig, env: Any) -> SignalRules:
-    """How to read what the steps of a run's environment say about safety."""
-    return SignalRules.of(env, config.env.terminal)
-
-
-def episode_seed(seed: int, episode: int) -> int:
-    """The seed that resets an episode: the same start for every method of the same run seed."""
-    return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
-
-
 @contextmanager
-def stop_on_signal(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM ask for a stop after the running episode; a second one stops at once."""
-    stop = threading.Event()
-
-    def ask(number: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        say("stopping when this episode ends, with a checkpoint; the same again stops at once")
-
+def signals_to(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call ``handler``; outside the main thread they cannot."""
     here = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
-    previous = {number: signal.signal(number, ask) for number in numbers}
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield stop
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, former in previous.items():
+            signal.signal(number, former)
 
 
 @dataclass
@@ -185,43 +143,53 @@ class ActiveRun:
     def __post_init__(self) -> None:
         """Go back to the last checkpoint, if there is one."""
         env, agent, shield = self.env, self.agent, self.shield
-        parts = {"agent": agent, "shield": shield, "env": EnvironmentState(env)}
+        parts = {"agent": agent, "shield": shield}
         self.checkpointer = Checkpointer(self.folder.checkpoint, parts, agent.replay)
         self.counters = self.checkpointer.load()
         settings: ShieldConfig | None = self.config.shield
         if isinstance(shield, Shield):  # it brings its settings
             shield.task, settings = self.config.task, None
         options = SessionOptions(shield, settings, agent.rate_actions)
-        spaces, rules = (env.observation_space, env.action_space), rules_of(self.config, env)
+        spaces = (env.observation_space, env.action_space)
+        rules = SignalRules.of(env, self.config.env.terminal)
         self.session = ShieldSession(*spaces, options, say=self.listener.said, rules=rules)
-        self._step = 0
+        self._step, self._stop = 0, False
         self._next_sign = 0.0  # when to show again that steps are taken
 
     @contextmanager
     def recording(self, wandb: bool = False) -> Iterator[None]:
         """Open the records at the counters' place, and close them whatever happens."""
+        records = RecordWriter(self.folder, self.env.action_space, *self.counters[:2])
         with ExitStack() as opened:
-            self.records = RecordWriter(self.folder, self.env.action_space, *self.counters[:2])
-            opened.callback(self.records.close)
+            self.records = opened.enter_context(closing(records))
             before = self.folder.read_episodes()
             self._recent = deque(before, maxlen=100)
             self.session.usual_cost.extend(x.cost for x in before if x.violation and x.k == 0)
-            self.loggers: list[Any] = [EventWriter(self.folder.path, len(before))]
+            events: Any = EventWriter(self.folder.path, len(before))
+            self.loggers = [opened.enter_context(closing(events))]
             if wandb:
-                self.loggers.append(WandbWriter(self.folder.path, self.config))
-            for logger in self.loggers:
-                opened.callback(logger.close)
+                logger = WandbWriter(self.folder.path, self.config)
+                self.loggers.append(opened.enter_context(closing(logger)))
             yield
 
     @property
     def finished(self) -> bool:
         return is_finished(self.config, self.counters.episode, self.counters.violations)
 
-    def go_on(self, stop: threading.Event, checkpoint_seconds: float) -> None:
+    def ask_to_stop(self, number: int, frame: Any) -> None:
+        """A signal: the first asks for a stop after the running episode, the second stops now."""
+        if self._stop:
+            raise KeyboardInterrupt
+        self._stop = True
+        self.listener.said(
+            "stopping when this episode ends, with a checkpoint; the same again stops at once"
+        )
+
+    def go_on(self, checkpoint_seconds: float) -> None:
         """Episode after episode to the end, or until asked to stop; a broken one is not saved."""
         self.fit_if_due(save_first=False)  # a resumed run may have been killed while it fitted
         last_save = time.monotonic()
-        while not self.finished and not stop.is_set():
+        while not self.finished and not self._stop:
             self.episode()
             if self.fit_if_due() or time.monotonic() - last_save >= checkpoint_seconds:
                 self.save()
@@ -245,7 +213,7 @@ class ActiveRun:
             proposed = agent.act(obs)
             if not np.isfinite(proposed).all():
                 hint = "its networks have diverged; try smaller learning rates or rewards"
-                raise self._stopped(f"the agent proposes {proposed}, {hint}", DivergedError)
+                raise self._stopped(f"the agent proposes {proposed}, {hint}")
             verdict = session.guard(obs, proposed)
             with self._naming_the_step():
                 step = normalize_step(env.step(verdict.action))
@@ -283,6 +251,7 @@ class ActiveRun:
         violations = self.counters.violations + record.violation
         self.counters = Counters(number, record.total_steps, violations)
         self.records.episode(record)
+        self._recent.append(record)
         scalars = scalars_of(record, self._recent)
         for logger in self.loggers:
             logger.write(number, scalars)
@@ -300,7 +269,6 @@ class ActiveRun:
         for part in (self.records, *self.loggers):
             part.flush()
         self.checkpointer.save(self.counters)
-        self.listener.saved(self.counters)
 
     def export(self) -> None:
         """The trained agent and the fitted shield as files of their own."""
@@ -348,9 +316,77 @@ class ActiveRun:
             limit = "give the task a limit with --env.max-episode-steps"
             raise self._stopped(f"the episode does not end; {limit}")
 
-    def _stopped(self, problem: str, kind: type[RunError] = RunError) -> RunError:
-        return kind(
+    def _stopped(self, problem: str) -> RunError:
+        return RunError(
             f"episode {self.counters.episode + 1}, step {self._step}: {problem}. The run in "
             f"{self.folder.path} can go on from its last checkpoint, after episode "
             f"{self.checkpointer.saved.episode}"
         )
+
+
+class EventWriter:
+    """The numbers of episodes.csv for TensorBoard; what an earlier run wrote beyond is void."""
+
+    def __init__(self, folder: Path, episode: int) -> None:
+        from tensorboardX.event_file_writer import EventsWriter  # takes a while to import
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
+
+        self._file = EventsWriter(str(folder / "events"))
+        self._event, self._scalar = Event, scalar
+        self.flush, self.close = self._file.flush, self._file.close
+        if episode:
+            start = SessionLog(status=SessionLog.START)
+            self._file.write_event(Event(step=episode + 1, session_log=start))
+
+    def write(self, episode: int, scalars: dict[str, float]) -> None:
+        for name, value in scalars.items():
+            summary, now = self._scalar(name, value), time.time()
+            self._file.write_event(self._event(summary=summary, step=episode, wall_time=now))
+
+
+class WandbWriter:
+    """The same for Weights & Biases; a resumed run goes on in its wandb run, by the kept id."""
+
+    def __init__(self, folder: Path, config: TrainConfig) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise AdviceError("--wandb needs: pip install 'advice-rl[wandb]'") from None
+        name = folder / "wandb-id.txt"
+        if not name.exists():
+            name.write_text(uuid.uuid4().hex[:8])
+        self._run: Any = wandb.init(
+            project="advice",
+            name=f"{config.task} {config.method} seed {config.seed}",
+            id=name.read_text(),
+            resume="allow",
+            dir=str(folder),
+            config=flat(config),
+            settings=wandb.Settings(silent=True),
+        )
+        self._run.define_metric("*", step_metric="episode")
+        self.close = self._run.finish
+
+    def write(self, episode: int, scalars: dict[str, float]) -> None:
+        self._run.log({"episode": episode, **scalars})
+
+    def flush(self) -> None: ...
+
+
+def scalars_of(record: EpisodeRecord, recent: Collection[EpisodeRecord]) -> dict[str, float]:
+    """What loggers get of an episode, by name; ``recent`` ends with it."""
+    scalars = {
+        "episode/return": record.episode_return,
+        "episode/steps": record.steps,
+        "episode/cost": record.cost,
+        "episode/violation": record.violation,
+        "episode/success": record.success,
+        "recent/violation_rate": sum(r.violation for r in recent) / len(recent),
+        "recent/success_rate": sum(r.success for r in recent) / len(recent),
+        "shield/interventions": record.interventions,
+        "shield/no_safe_action": record.no_safe_action,
+        "shield/k": record.k,
+        "agent/multiplier": record.multiplier,
+    }
+    return {name: float(value) for name, value in scalars.items()}

@@ -1,4 +1,7 @@
-"""A method is an agent plus a shield: a row of a table, or a name such as ``sac+advice``."""
+"""What a run is made of: its task, and its method, which is an agent plus a shield.
+
+A method is a row of a table, or a name such as ``sac+advice``.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from advice.agents.agent import Agent
 from advice.agents.csc import CSC
-from advice.agents.ddpg import DDPG
-from advice.agents.ddpg_lagrangian import DDPGLagrangian
-from advice.agents.rcpo import RCPO
-from advice.agents.sac import SAC
-from advice.agents.td3 import TD3
+from advice.agents.ddpg import DDPG, RCPO, DDPGLagrangian
+from advice.agents.td3_sac import SAC, TD3
 from advice.config import TrainConfig
+from advice.envs.make import make_from_name, refuse_foreign_code
 from advice.runs.checkpoints import read_part
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
@@ -89,6 +92,26 @@ def build(
     method = find_method(config.method)
     agent = AGENTS[method.agent](observation_space, action_space, config.agent, config.seed)
     return agent, SHIELDS[method.shield](observation_space, action_space, config, agent)
+
+
+def make_environment(config: TrainConfig, **kwargs: Any) -> Any:
+    """The task of a run, with the run's settings for it."""
+    own = {name: getattr(config.env, name) for name in ("max_episode_steps", "observe_velocity")}
+    given = {name: value for name, value in own.items() if value not in (None, False)}
+    return make_from_name(config.task, **{**config.env.options, **kwargs, **given})
+
+
+def environment_of(folder: RunFolder, **kwargs: Any) -> Any:
+    """The task that a run's folder names; SettingError if that would run code it may not."""
+    config = folder.read_config()
+    if not folder.trust_task:
+        refuse_foreign_code(config.task)
+    return make_environment(config, **kwargs)
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """The seed that resets an episode: the same start for every method of the same run seed."""
+    return int(np.random.SeedSequence([seed, episode]).generate_state(1)[0])
 
 
 def adopt_safety(source: str, shield: PostShield) -> None:

@@ -14,23 +14,41 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
-from advice.config import TrainConfig
+from advice.config import TrainConfig, flat, from_dict, to_dict
 from advice.files import remove_leftovers, write_atomically, write_json
-from advice.runs.episodes import COLUMNS, check_episodes, episode_line, is_finished, parse_episodes
-from advice.runs.provenance import is_provenance, provenance
-from advice.settings import flat, from_dict, to_dict
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
+TRAINING_VERSIONS = {
+    "loop": 2,  # with the tasks and DDPG, which nearly all methods use
+    **{"ddpg-lag": 0, "rcpo": 0, "csc": 0, "td3": 0, "sac": 0},
+    **{"tabular": 0, "advice": 1},
+}
+"""A part's number is raised with every change of it that alters what a training gives, which
+tests/test_golden_runs.py checks. Runs of different commits may be compared if the sums of the
+numbers of the parts they use are the present ones."""
+COLUMNS = tuple("return" if name == "episode_return" else name for name in EpisodeRecord._fields)
+_PACKAGES = ("advice-rl", "numpy", "scipy", "jax", "jaxlib", "optax", "mujoco", "gymnasium")
+_TYPES = get_type_hints(EpisodeRecord)
+_FLAGS = {"0": False, "1": True}
+_LARGE = 1e15  # what no return, cost or time exceeds
 _ANEW = "start anew (advice train --overwrite, advice bench --no-only-missing)"
+
+
+class FolderLockedError(AdviceError):
+    """Another process works in this run's folder."""
 
 
 def file_name(name: str) -> str:
@@ -38,8 +56,95 @@ def file_name(name: str) -> str:
     return name.replace("/", "_").replace(":", "_")
 
 
-class FolderLockedError(AdviceError):
-    """Another process works in this run's folder."""
+def is_finished(config: TrainConfig, episodes: int, violations: int) -> bool:
+    """True if a run has all its episodes, or has spent its violation budget."""
+    budget = config.stop_after_violations
+    return episodes >= config.episodes or (budget is not None and violations >= budget)
+
+
+def training_version(method: str) -> int:
+    """The number of the training of a method: the sum of its parts', so each change raises it."""
+    return sum(TRAINING_VERSIONS.get(part, 0) for part in ("loop", *method.split("+")))
+
+
+def provenance(method: str) -> dict[str, Any]:
+    """Versions, commit, machine and command: what one needs to repeat a run."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "versions": versions,
+        "training": training_version(method),
+        "commit": _commit(),
+        "platform": platform.platform(),
+        "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
+        "threads": {n: os.environ.get(n) for n in ("OMP_NUM_THREADS", "XLA_FLAGS", "NPROC")},
+        "command": sys.argv[1:],
+    }
+
+
+def _commit() -> str | None:
+    """The commit of this source tree, with a + if it was changed since; None if installed.
+
+    An installed package may lie below another repository, which does not track this file.
+    """
+    here = Path(__file__)
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(here.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)
+        changed = "+" if git("status", "--porcelain", "--", str(here.parent)) else ""
+        return git("rev-parse", "HEAD") + changed
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _is_provenance(made: Any) -> bool:
+    """True if readers find what they look for: versions by name, a commit, how it was resumed."""
+    if not isinstance(made, dict) or not isinstance(made.get("versions", {}), dict):
+        return False
+    words = [made.get("commit"), *made.get("versions", {}).values()]
+    resumed = made.get("resumed", [])
+    return (
+        all(x is None or (isinstance(x, str) and len(x) <= 200) for x in words)
+        and isinstance(resumed, list)
+        and all(isinstance(x, dict) and "resumed" not in x and _is_provenance(x) for x in resumed)
+    )
+
+
+def episode_line(record: EpisodeRecord) -> str:
+    cells = (str(int(cell)) if isinstance(cell, bool) else repr(cell) for cell in record)
+    return ",".join(cells) + "\n"
+
+
+def parse_line(line: str) -> EpisodeRecord:
+    """The episode of one line; ValueError or KeyError if it is none."""
+    kinds = zip(_TYPES.values(), line.split(","), strict=True)
+    return EpisodeRecord(*(_FLAGS[cell] if kind is bool else kind(cell) for kind, cell in kinds))
+
+
+def parse_episodes(path: Path, content: bytes) -> list[EpisodeRecord]:
+    """The complete lines of ``content``; BrokenFileError names the first that is no episode."""
+    text = content.decode(errors="replace")
+    header, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
+    if header != ",".join(COLUMNS):
+        raise BrokenFileError(f"{path}: expected the columns {','.join(COLUMNS)}")
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(parse_line(line))
+        except (ValueError, KeyError):
+            what = f"line {number + 1} is not an episode: {line[:200]!r}"
+            raise BrokenFileError(f"{path}: {what}") from None
+        if (found := records[-1].episode) != number:
+            raise BrokenFileError(f"{path}: expected episode {number}, found {found}")
+    return records
 
 
 class RunFolder:
@@ -69,17 +174,15 @@ class RunFolder:
     def find(cls, path: Path | str, trust_task: bool = False) -> RunFolder:
         """The run in ``path``, or the only one below it."""
         path = Path(path)
-        if (path / "config.json").is_file():
-            return cls(path, trust_task)
         if not path.is_dir():
             why = "is a file, expected a run's folder" if path.exists() else "no such folder"
             raise AdviceError(f"{path}: {why}")
-        found = sorted(config.parent for config in path.rglob("config.json"))
+        alone = [path] if (path / "config.json").is_file() else []
+        found = alone or sorted(config.parent for config in path.rglob("config.json"))
         if not found:
             raise AdviceError(f"{path}: no run in this folder (it would have a config.json)")
         if len(found) > 1:
-            names = [*map(str, found[:20]), *(["..."] if len(found) > 20 else [])]
-            listed = "".join(f"\n  {name}" for name in names)
+            listed = "".join(f"\n  {name}" for name in found[:20]) + "\n  ..." * (len(found) > 20)
             raise AdviceError(f"{path}: {len(found)} runs in this folder, name one:{listed}")
         return cls(found[0], trust_task)
 
@@ -121,8 +224,6 @@ class RunFolder:
         if self.checkpoint.exists():
             shutil.rmtree(self.checkpoint)
 
-    # ---- the settings and where the run comes from
-
     def write_config(self, config: TrainConfig) -> None:
         made = provenance(config.method)
         write_json(self.config_file, {"config": to_dict(config), "provenance": made})
@@ -131,12 +232,11 @@ class RunFolder:
         """config.json as it is: "config" and "provenance"."""
         try:
             document: dict[str, Any] = json.loads(self.config_file.read_text())
-            dict(**document["config"]), document["provenance"]
+            valid = isinstance(document["config"], dict) and _is_provenance(document["provenance"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            what = "expected a run's settings as JSON"
-            raise BrokenFileError(f"{self.config_file}: {what}") from None
-        if not is_provenance(document["provenance"]):
-            what = "expected a provenance with the versions and the commit"
+            valid = False
+        if not valid:
+            what = "expected a run's settings and its provenance as JSON"
             raise BrokenFileError(f"{self.config_file}: {what}")
         return document
 
@@ -149,23 +249,20 @@ class RunFolder:
                 f"{self.config_file}: {str(error)[:500]}; another version may have made it"
             ) from None
 
+    def note(self, **facts: Any) -> None:
+        """Add to the provenance."""
+        document = self.read_document()
+        document["provenance"] |= facts
+        write_json(self.config_file, document)
+
     def note_resume(self, episode: int) -> None:
         """Add to the provenance if other code than before goes on after ``episode``."""
         document = self.read_document()
         made, now = document["provenance"], provenance(document["config"].get("method", ""))
-        last = (made.get("resumed") or [made])[-1]
+        before = made.get("resumed", [])
         code = {name: now[name] for name in ("training", "commit", "versions")}
-        if any(last.get(name) != value for name, value in code.items()):
-            made.setdefault("resumed", []).append({"after_episode": episode, **code})
-            write_json(self.config_file, document)
-
-    def note_branch(self, source: dict[str, Any]) -> None:
-        """Add to the provenance which run's beginning this one shares."""
-        document = self.read_document()
-        document["provenance"]["branched"] = source
-        write_json(self.config_file, document)
-
-    # ---- what must not be mixed, lost or changed
+        if any((before or [made])[-1].get(name) != value for name, value in code.items()):
+            self.note(resumed=[*before, {"after_episode": episode, **code}])
 
     def refuse_other_settings(self, config: TrainConfig) -> None:
         """Raise AdviceError if there is a run here with other settings."""
@@ -226,8 +323,6 @@ class RunFolder:
             raise AdviceError(f"{self.path} was kept without its actions (actions.bin)")
         self._refuse_changed(self.actions_file)
 
-    # ---- episodes and actions
-
     def kept_file(self, episode: int) -> Path:
         """Where the agent is kept as it was after an episode, for runs that branch off there."""
         return self.checkpoint / f"after-{episode:06d}.safetensors"
@@ -237,15 +332,38 @@ class RunFolder:
         return parse_episodes(self.episodes_file, self.episodes_file.read_bytes())
 
     def read_checked_episodes(self) -> list[EpisodeRecord]:
-        """The same, if a run with the settings of this one can have such episodes."""
-        records = self.read_episodes()
-        check_episodes(self.episodes_file, records, self.read_config())
+        """The same; BrokenFileError if no run with the settings of this one can have them."""
+        path, config, records = self.episodes_file, self.read_config(), self.read_episodes()
+        if len(records) > config.episodes:
+            raise BrokenFileError(
+                f"{path}: expected at most {config.episodes} episodes, found {len(records)}"
+            )
+        table = np.array(records, np.float64).reshape(-1, len(COLUMNS))
+        columns = dict(zip(COLUMNS, table.T, strict=True))
+        steps, total = columns["steps"], np.cumsum(columns["steps"])
+        bounds: dict[str, tuple[Any, Any]] = {
+            "steps": (1, config.env.max_episode_steps or _LARGE),
+            "total_steps": (total, total),
+            "return": (-_LARGE, _LARGE),
+            "cost": (-_LARGE, np.where(columns["violation"], _LARGE, 0)),  # a cost is a violation
+            **dict.fromkeys(("interventions", "no_safe_action"), (0, steps)),
+            "k": (0, config.shield.k_max),
+            **dict.fromkeys(("multiplier", "seconds"), (0, _LARGE)),
+        }
+        for name, limits in bounds.items():
+            low, high = (np.broadcast_to(limit, steps.shape) for limit in limits)
+            found = columns[name]
+            for row in np.flatnonzero(~((low <= found) & (found <= high)))[:1]:
+                raise BrokenFileError(
+                    f"{path}: line {row + 2}: expected {name} in {low[row]:g} to {high[row]:g}, "
+                    f"found {found[row]:g}"
+                )
         self.check_done()
         return records
 
     def read_steps(self, start: int, stop: int, space: Any) -> tuple[Array, Array]:
         """Executed and proposed actions of the steps from ``start`` to ``stop``: (steps, size)."""
-        kind, size = _columns(space)
+        kind, size = action_layout(space)
         count, offset = (stop - start) * 2 * size, start * 2 * size * kind.itemsize
         values = np.fromfile(self.actions_file, kind, count, offset=offset)
         if len(values) < count:
@@ -265,53 +383,12 @@ def read_actions(folder: RunFolder, episode: int, space: Any) -> tuple[Array, Ar
     return folder.read_steps(record.total_steps - record.steps, record.total_steps, space)
 
 
-class RecordWriter:
-    """Appends episodes and actions; first truncates both files to ``episodes`` and ``steps``."""
-
-    def __init__(self, folder: RunFolder, space: Any, episodes: int, steps: int) -> None:
-        file, kept = folder.episodes_file, (",".join(COLUMNS) + "\n").encode()
-        if episodes:
-            kept = b"".join(file.read_bytes().splitlines(keepends=True)[: episodes + 1])
-            if (found := len(parse_episodes(file, kept))) < episodes:
-                raise BrokenFileError(f"{file}: expected {episodes} episodes, found {found}")
-        write_atomically(file, [kept])
-        self._episodes = open(file, "ab")
-        self._actions = open(folder.actions_file, "ab")
-        self._type, width = _columns(space)
-        size = steps * 2 * width * self._type.itemsize
-        if self._actions.tell() < size:
-            raise BrokenFileError(f"{folder.actions_file}: expected {size} bytes, found fewer")
-        self._actions.truncate(size)
-        self.flush()
-
-    def step(self, executed: Array, proposed: Array) -> None:
-        for action in (executed, proposed):
-            self._actions.write(action.astype(self._type).tobytes())
-
-    def episode(self, record: EpisodeRecord) -> None:
-        """Write one finished episode and flush, so that readers see it."""
-        self._episodes.write(episode_line(record).encode())
-        self._actions.flush()
-        self._episodes.flush()
-
-    def flush(self) -> None:
-        """Write everything so far to disk (fsync)."""
-        for stream in (self._actions, self._episodes):
-            stream.flush()
-            os.fsync(stream.fileno())
-
-    def close(self) -> None:
-        self.flush()
-        self._actions.close()
-        self._episodes.close()
-
-
 def _digest(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _columns(space: Any) -> tuple[np.dtype[Any], int]:
+def action_layout(space: Any) -> tuple[np.dtype[Any], int]:
     """Type and count of the numbers in an action of this space."""
     return space.dtype.newbyteorder("<"), int(np.prod(space.shape))
 

@@ -15,10 +15,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from advice.config import TrainConfig
-from advice.envs.rollout import Step, rollout
-from advice.envs.signals import SignalRules
+from advice.envs.signals import SignalRules, Step, rollout
 from advice.runs.evaluate import bordered, load_trained, write_video
-from advice.runs.loop import environment_of, episode_seed, rules_of
+from advice.runs.methods import environment_of, episode_seed
 from advice.runs.records import RunFolder, read_actions
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
@@ -153,7 +152,7 @@ def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> lis
     config, found = folder.read_config(), []
     unsafe = replay.violations | (replay.costs > 0)
     with closing(environment_of(folder)) as env, closing(environment_of(folder)) as other:
-        inner, rules = env.unwrapped, rules_of(config, env)
+        inner, rules = env.unwrapped, SignalRules.of(env, config.env.terminal)
         if not hasattr(inner, "get_state") or not hasattr(inner, "set_state"):
             raise AdviceError(
                 f"{config.task}: counterfactuals need an environment with get_state and set_state"
@@ -185,7 +184,7 @@ def _repeat(
 ) -> tuple[Array, Iterator[Step]]:
     """What the reset of an episode returns, then one step per recorded action."""
     obs, _ = env.reset(seed=episode_seed(config.seed, episode))
-    return obs, _follow(env, obs, executed, rules_of(config, env))
+    return obs, _follow(env, obs, executed, SignalRules.of(env, config.env.terminal))
 
 
 def _follow(env: Any, obs: Array, actions: Array, rules: SignalRules) -> Iterator[Step]:

@@ -6,12 +6,15 @@ folder they lie in: ROOT/<study>/<task>/<method>/seed-<n>.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from advice.config import PRESETS, ShieldConfig, TrainConfig
-from advice.settings import flat, from_dict, to_dict
+from advice.config import PRESETS, ShieldConfig, TrainConfig, flat, from_dict, to_dict
+from advice.runs.grid import Cell
+from advice.runs.records import RunFolder
 from advice.types import AdviceError, suggest
 
 FOUR_TASKS = ("semi-random-goal", "randomised-goal", "randomised-button", "randomised-circle")
@@ -75,8 +78,6 @@ SECTIONS = {
     "transfer": StudySection("Starting with a shield of another task"),
     "shift": StudySection("A shield in a changed world", "trained here"),
 }
-
-
 SHIFTS: dict[str, dict[str, float]] = {
     "no shift": {},
     "heavier car": {"car_mass": 2.0},
@@ -125,18 +126,15 @@ _DEFAULT, _PRESET = flat(ShieldConfig()), flat(PRESETS["paper"])
 _PAPER = {f"shield.{n}": value for n, value in _PRESET.items() if value != _DEFAULT[n]}
 _FOREIGN = {
     "episodes": 500,  # one agent for all: SAC with the usual step sizes and discount
-    "agent.gamma": 0.99,
-    "agent.actor_learning_rate": 3e-4,
-    "agent.critic_learning_rate": 3e-4,
+    **{"agent.gamma": 0.99, "agent.batch_size": 128},
+    **dict.fromkeys(("agent.actor_learning_rate", "agent.critic_learning_rate"), 3e-4),
     "agent.sac.temperature_learning_rate": 3e-4,
-    "agent.batch_size": 128,
 }
 _SMOKE = {
     **{"episodes": 6, "env.max_episode_steps": 30},
     **{"shield.construction_episodes": 3, "shield.fit_steps": 50},
 }
-_LONG = {"env.max_episode_steps": 2000}
-_ROWS = (
+_OF_THE_PAPER = (
     Study("core", FOUR_TASKS, SIX_METHODS),
     Study("constrained", ("constrained-randomised-goal",), SIX_METHODS),
     _variant(
@@ -145,10 +143,16 @@ _ROWS = (
         methods=SIX_METHODS,
         shields_from=_LENT,
     ),
-    _variant("steps", "long-episodes", "T = 2000", _LONG, methods=SIX_METHODS),
-    *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS, *_SHIFT),
+    _variant(
+        *("steps", "long-episodes", "T = 2000", {"env.max_episode_steps": 2000}),
+        methods=SIX_METHODS,
+    ),
+    *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
     _variant("preset", "paper-settings", "preset paper", _PAPER, method_settings={}),
     _variant("early", "early", "armed early", {}, tasks=FOUR_TASKS, method_settings={}),
+)
+_ROWS = (
+    *(*_OF_THE_PAPER, *_SHIFT),
     _variant(
         *("activation", "patience", "E = 250, patience 200"),
         {**_ACTIVATION[0].settings, **_PATIENT},
@@ -158,62 +162,74 @@ _ROWS = (
     Study("smoke", methods=("ddpg", "advice"), settings=_SMOKE),
 )
 STUDIES = {row.name: row for row in _ROWS}
-
+_ALONE = ("smoke", "core", "constrained", "long-episodes", "early", "foreign")
 _ADVICE = Study("core")
 SUITES: dict[str, tuple[Study, ...]] = {
-    **{name: (STUDIES[name],) for name in ("smoke", "core", "constrained")},
+    **{name: (STUDIES[name],) for name in _ALONE},
     "paper-settings": (STUDIES["paper-settings"], _ADVICE),
     "transfer": (Study("core", methods=WITH_SHIELD), STUDIES["transfer"]),
-    "long-episodes": (STUDIES["long-episodes"],),
     "k-sweep": (*_K_SWEEP, _ADVICE),
     "activation-sweep": (*_ACTIVATION, _ADVICE),
     "windows": (*_WINDOWS, _ADVICE),
-    "early": (STUDIES["early"],),
     "shift": (_ADVICE, *_SHIFT),
-    "foreign": (STUDIES["foreign"],),
-    "paper": (
-        *(STUDIES["core"], STUDIES["constrained"], STUDIES["transfer"], STUDIES["long-episodes"]),
-        *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
-        *(STUDIES["paper-settings"], STUDIES["early"]),
-    ),
+    "paper": _OF_THE_PAPER,
 }
 """What `advice bench --suite` runs, in this order; some add the runs of ``core`` that they are
 compared with."""
 
 
-def find_suite(name: str) -> tuple[Study, ...]:
-    """The studies of a suite; raises AdviceError if there is none of this name."""
-    if name not in SUITES:
-        raise AdviceError(
-            f"unknown suite {name!r}{suggest(name, SUITES)}; suites: {', '.join(SUITES)}"
-        )
-    return SUITES[name]
-
-
-def select(
-    studies: Sequence[Study], tasks: Sequence[str], methods: Sequence[str]
+def find_suite(
+    name: str, config: TrainConfig, tasks: Sequence[str] = (), methods: Sequence[str] = ()
 ) -> tuple[Study, ...]:
-    """The part of a suite with these tasks and methods; none named means all."""
+    """The part of a suite with these tasks and methods; none named means all.
+
+    Raises AdviceError for an unknown name, and if ``config`` changes what the suite sets.
+    """
+    if name not in SUITES:
+        known = ", ".join(SUITES)
+        raise AdviceError(f"unknown suite {name!r}{suggest(name, SUITES)}; suites: {known}")
     for asked, field in ((tasks, "tasks"), (methods, "methods")):
-        offered = dict.fromkeys(name for study in studies for name in getattr(study, field))
-        if unknown := [name for name in asked if name not in offered]:
-            raise AdviceError(
-                f"the suite has no {field} {', '.join(unknown)}: expected some of "
-                f"{', '.join(offered)}"
-            )
-    found = (
+        offered = dict.fromkeys(one for study in SUITES[name] for one in getattr(study, field))
+        if unknown := ", ".join(one for one in asked if one not in offered):
+            known = ", ".join(offered)
+            raise AdviceError(f"the suite has no {field} {unknown}: expected some of {known}")
+    parts = (
         study._replace(
             tasks=tuple(task for task in study.tasks if task in (tasks or study.tasks)),
             methods=tuple(name for name in study.methods if name in (methods or study.methods)),
         )
-        for study in studies
+        for study in SUITES[name]
     )
-    return tuple(study for study in found if study.tasks and study.methods)
+    found = tuple(study for study in parts if study.tasks and study.methods)
+    default, settings = flat(TrainConfig()), flat(config)
+    given = [f"{one}." for one, value in settings.items() if value != default.get(one)]
+    sets = {one for study in found for method in study.methods for one in study.settings_of(method)}
+    if clashes := [x for x in sorted(sets) if any(one.startswith(f"{x}.") for one in given)]:
+        raise AdviceError(
+            f"the suite {name} sets {', '.join(clashes)}; for other values "
+            "use --tasks and --methods without a suite"
+        )
+    return found
 
 
-def set_by(studies: Sequence[Study]) -> set[str]:
-    """Dotted names of all settings that the studies set."""
-    return {n for study in studies for method in study.methods for n in study.settings_of(method)}
+def cells_of(
+    studies: Iterable[Study], seeds: Sequence[int], out: Path, base: TrainConfig
+) -> list[Cell]:
+    """All runs of the studies, each once; a run comes after the one whose shield it needs."""
+    cells: dict[Path, Cell] = {}
+    for study in studies:
+        for task, seed, method in itertools.product(study.tasks, seeds, study.methods):
+            name = study.name or base.study
+            config = dataclasses.replace(base, task=task, method=method, seed=seed, study=name)
+            config = with_settings(config, study.settings_of(method))
+            after = None
+            if study.shields_from and method in WITH_SHIELD:
+                name, other_task = study.shields_from
+                after = RunFolder.of(out / name, dataclasses.replace(config, task=other_task)).path
+                config = dataclasses.replace(config, shield_from=str(after))
+            folder = RunFolder.of(out / study.name, config)
+            cells.setdefault(folder.path, Cell(config, folder, after))
+    return list(cells.values())
 
 
 def with_settings(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:

@@ -26,6 +26,7 @@ _STEPS = (200, 500)  # gradient steps an epoch takes at least and at most
 _NOISE = 2**25  # random bytes on the device at once
 _VALIDATION_PAIRS = 1024
 _MIN_IMPROVEMENT = 1e-4
+_NADAM = optax.scale_by_adam(nesterov=True)
 
 Params = dict[str, Any]
 
@@ -44,27 +45,17 @@ class FitState(NamedTuple):
     """Everything a gradient step changes."""
 
     params: Params
-    norms: Params
-    """Running mean and variance of the two batch norms."""
+    norms: Params  # running mean and variance of the two batch norms
     optimiser: Any
 
 
 class Pairs(NamedTuple):
-    """Which features are compared, and whether they are of one class."""
+    """Pairs of features with their dropout; for many gradient steps, stacked along a first axis."""
 
-    first: Any
-    """(..., B) row numbers."""
+    first: Any  # (..., B) row numbers
     second: Any
-    similar: Any
-    """(..., B) 1 or 0."""
-
-
-class Batch(NamedTuple):
-    """The pairs of one gradient step and its dropout; stacked along a first axis for many steps."""
-
-    pairs: Pairs
-    noise: Any
-    """(2, 2 B, hidden) random bytes, for encoder and decoder."""
+    similar: Any  # (..., B) 1 if they are of one class, else 0
+    noise: Any = None  # (..., 2, 2 B, hidden) random bytes, for encoder and decoder
 
 
 def contrastive_loss(distance: Any, similar: Any, margin: float, form: str) -> Any:
@@ -96,8 +87,10 @@ def fit_autoencoder(
     Returns the folded encoder of the best epoch, the number of epochs and the best validation loss.
     """
     rng = np.random.default_rng(seed)
-    train = _classes(safe, ~held_out)
-    rest = _classes(safe, held_out)
+    train, rest = (
+        (np.flatnonzero(safe & part), np.flatnonzero(~safe & part))
+        for part in (~held_out, held_out)
+    )
     validation = sample_pairs(rng, *(rest if min(map(len, rest)) else train), _VALIDATION_PAIRS)
     state = _start(jax.random.key(seed), features.shape[1], config)
     rows = jnp.asarray(features)
@@ -148,13 +141,6 @@ def _two_of(rng: np.random.Generator, rows: NDArray[np.int64], count: int) -> tu
     return rows[first], rows[(first + step) % len(rows)]
 
 
-def _classes(
-    safe: NDArray[np.bool_], part: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row numbers of the safe and of the unsafe features in one part of the data."""
-    return np.flatnonzero(safe & part), np.flatnonzero(~safe & part)
-
-
 def _plan(features: int, config: ShieldConfig) -> tuple[int, int]:
     """Gradient steps per call and calls per epoch: about one pair per feature, within bounds."""
     steps = int(np.clip(-(-features // config.fit_batch_size), *_STEPS))
@@ -168,13 +154,14 @@ def _batches(
     unsafe: NDArray[np.int64],
     steps: int,
     config: ShieldConfig,
-) -> Batch:
+) -> Pairs:
     """``steps`` batches, each with its share of every kind of pair."""
     pairs = sample_pairs(rng, safe, unsafe, steps * config.fit_batch_size)
     shape = (steps, 2, 2 * config.fit_batch_size, config.hidden_size)
     words = rng.integers(2**64, size=-(-math.prod(shape) // 8), dtype=np.uint64)
     noise = words.view(np.uint8)[: math.prod(shape)].reshape(shape)
-    return Batch(Pairs(*(np.ascontiguousarray(x.reshape(-1, steps).T) for x in pairs)), noise)
+    stacked = (np.ascontiguousarray(x.reshape(-1, steps).T) for x in pairs[:3])
+    return Pairs(*stacked)._replace(noise=noise)
 
 
 def _start(key: Any, size: int, config: ShieldConfig) -> FitState:
@@ -190,15 +177,11 @@ def _start(key: Any, size: int, config: ShieldConfig) -> FitState:
     params: Params = {f"w{i}": glorot(keys[i], (outer[i], hidden), jnp.float32) for i in range(4)}
     biases = (hidden, config.latent_size, hidden, size)
     params |= {f"b{i}": jnp.zeros(biases[i]) for i in range(4)}
+    norms: Params = {}
     for part in ("encoder", "decoder"):
-        params[f"{part}.scale"] = jnp.ones(hidden)
-        params[f"{part}.shift"] = jnp.zeros(hidden)
-    norms: Params = {part: (jnp.zeros(hidden), jnp.ones(hidden)) for part in ("encoder", "decoder")}
-    return FitState(params, norms, _nadam().init(params))
-
-
-def _nadam() -> Any:
-    return optax.scale_by_adam(nesterov=True)
+        params[f"{part}.scale"], params[f"{part}.shift"] = jnp.ones(hidden), jnp.zeros(hidden)
+        norms[part] = jnp.zeros(hidden), jnp.ones(hidden)
+    return FitState(params, norms, _NADAM.init(params))
 
 
 def _hidden(
@@ -208,13 +191,9 @@ def _hidden(
     h = jax.nn.leaky_relu(x @ params[f"w{layer}"] + params[f"b{layer}"], SLOPE)
     mean, variance = running = norms[part]
     if noise is not None:
-        batch_mean, batch_variance = h.mean(0), h.var(0)
-        keep = _BATCH_NORM_MEMORY
-        running = (
-            keep * mean + (1 - keep) * batch_mean,
-            keep * variance + (1 - keep) * batch_variance,
-        )
-        mean, variance = batch_mean, batch_variance
+        old, keep = running, _BATCH_NORM_MEMORY
+        mean, variance = h.mean(0), h.var(0)
+        running = keep * old[0] + (1 - keep) * mean, keep * old[1] + (1 - keep) * variance
     h = (h - mean) * jax.lax.rsqrt(variance + _BATCH_NORM_EPS)
     h = h * params[f"{part}.scale"] + params[f"{part}.shift"]
     kept = round(256 * (1 - config.dropout))  # a unit is kept if its random byte is below this
@@ -224,11 +203,11 @@ def _hidden(
 
 
 def _loss(
-    params: Params, norms: Params, rows: Any, pairs: Pairs, noise: Any, config: ShieldConfig
+    params: Params, norms: Params, rows: Any, pairs: Pairs, config: ShieldConfig
 ) -> tuple[Any, Params]:
     """Two reconstruction losses plus the contrastive one; with noise, as in training."""
     x = rows[jnp.concatenate([pairs.first, pairs.second])]
-    encoder_noise, decoder_noise = (None, None) if noise is None else noise
+    encoder_noise, decoder_noise = (None, None) if pairs.noise is None else pairs.noise
     h, encoder_norm = _hidden(x, "encoder", 0, params, norms, encoder_noise, config)
     z = h @ params["w1"].T + params["b1"]
     h, decoder_norm = _hidden(z, "decoder", 2, params, norms, decoder_noise, config)
@@ -242,22 +221,22 @@ def _loss(
         config.reconstruction_weight * reconstruction
         + config.contrastive_weight * contrastive.mean()
     )
-    if noise is not None:
+    if pairs.noise is not None:
         total += config.l2 * sum(jnp.sum(params[f"w{i}"] ** 2) for i in range(4))
     return total, {"encoder": encoder_norm, "decoder": decoder_norm}
 
 
 @functools.partial(jax.jit, static_argnames="config")
 def _descend(
-    state: FitState, rows: Any, batches: Batch, rate: float, config: ShieldConfig
+    state: FitState, rows: Any, batches: Pairs, rate: float, config: ShieldConfig
 ) -> tuple[FitState, Any]:
     """One gradient step per batch; the mean loss beside the new state."""
 
-    def step(state: FitState, batch: Batch) -> tuple[FitState, Any]:
+    def step(state: FitState, pairs: Pairs) -> tuple[FitState, Any]:
         (loss, norms), gradient = jax.value_and_grad(_loss, has_aux=True)(
-            state.params, state.norms, rows, batch.pairs, batch.noise, config
+            state.params, state.norms, rows, pairs, config
         )
-        update, optimiser = _nadam().update(gradient, state.optimiser)
+        update, optimiser = _NADAM.update(gradient, state.optimiser)
         params = jax.tree.map(lambda p, u: p - rate * u, state.params, update)
         return FitState(params, norms, optimiser), loss
 
@@ -267,7 +246,7 @@ def _descend(
 
 @functools.partial(jax.jit, static_argnames="config")
 def _validation_loss(state: FitState, rows: Any, pairs: Pairs, config: ShieldConfig) -> Any:
-    return _loss(state.params, state.norms, rows, pairs, None, config)[0]
+    return _loss(state.params, state.norms, rows, pairs, config)[0]
 
 
 def _fold(state: FitState, offset: Floats, scale: Floats) -> EncoderWeights:
@@ -276,11 +255,5 @@ def _fold(state: FitState, offset: Floats, scale: Floats) -> EncoderWeights:
     mean, variance = (np.asarray(x, np.float64) for x in state.norms["encoder"])
     gain = params["encoder.scale"] / np.sqrt(variance + _BATCH_NORM_EPS)
     shift = params["encoder.shift"] - mean * gain
-    return EncoderWeights(
-        offset,
-        scale,
-        params["w0"],
-        params["b0"],
-        (params["w1"] * gain).T,
-        params["b1"] + params["w1"] @ shift,
-    )
+    w2, b2 = (params["w1"] * gain).T, params["b1"] + params["w1"] @ shift
+    return EncoderWeights(offset, scale, params["w0"], params["b0"], w2, b2)

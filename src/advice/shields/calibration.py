@@ -52,12 +52,9 @@ def read_calibrated(values: list[Any], k_max: int) -> Calibrated:
     """The result that a file holds; ValueError or TypeError if it cannot be one."""
     found = Calibrated(*values)
     shares = (found.false_safe, found.confidence, found.passed, found.refused)
-    if not (
-        found.k in range(1, k_max + 1)
-        and (found.risk_limit is None or math.isfinite(found.risk_limit))
-        and all(0 <= x <= 1 for x in shares)
-        and min(found.episodes, found.horizon) >= 1
-    ):
+    limit = 0.0 if found.risk_limit is None else found.risk_limit
+    counted = found.k in range(1, k_max + 1) and min(found.episodes, found.horizon) >= 1
+    if not (counted and math.isfinite(limit) and all(0 <= x <= 1 for x in shares)):
         raise ValueError(f"expected a calibration, found {found}")
     return found
 

@@ -22,8 +22,9 @@ def check_size(space: Space, per_dimension: int, budget: int, hidden: int) -> No
     """Raise SettingError if candidates would take more memory than a shield may: some 100 MB."""
     count, size = space.n, 1
     if space.kind == "box":
-        size = space.size
-        count = per_dimension**size if _is_grid(size, per_dimension, budget) else budget
+        size, count = space.size, budget
+        if _is_grid(size, per_dimension, budget):
+            count = per_dimension**size
     if count * size > _MOST_NUMBERS or count * hidden > _MOST_HIDDEN:
         raise SettingError(
             f"candidate_budget: {count} candidates of {size} numbers with a hidden layer of "
@@ -47,18 +48,17 @@ class Candidates:
     def __init__(
         self, space: Space, low: Floats, high: Floats, per_dimension: int, budget: int
     ) -> None:
-        self.space, self._low, self._high = space, low, high
+        self.space, self._low, self._high, self._middle = space, low, high, (low + high) / 2
         size, half = len(low), budget // 2
         self.offsets = np.zeros((0, size))  # added to each of the points made from a proposal
-        self._factors, self._middle = np.zeros((0, 1)), (low + high) / 2
         if space.kind == "discrete":
             self.fixed: Array = np.arange(space.start, space.start + space.n, dtype=space.dtype)
         elif _is_grid(size, per_dimension, budget):
             axes = [np.linspace(a, b, per_dimension) for a, b in zip(low, high, strict=True)]
             self.fixed = self._as_actions(np.array(list(itertools.product(*axes))))
         else:
-            self.offsets, self._factors = _around(half, size)
-            self.offsets *= high - low
+            offsets, self._factors = _around(half, size)
+            self.offsets = offsets * (high - low)
             spread = spread_out(budget - half, size)
             self.fixed = self._as_actions(self._middle + spread * (high - low) / 2)
 
@@ -78,12 +78,9 @@ class Candidates:
 def checked_ratings(ratings: Any, count: int) -> Floats:
     """A critic's ratings of ``count`` actions, or a ValueError if there are others or NaN."""
     checked = np.asarray(ratings, dtype=np.float64)
-    if checked.shape != (count,):
-        raise ValueError(
-            f"rate_actions: expected {count} values, one per action, found shape {checked.shape}"
-        )
-    if np.isnan(checked).any():
-        raise ValueError(f"rate_actions: expected numbers, found {np.isnan(checked).sum()} NaN")
+    if checked.shape != (count,) or np.isnan(checked).any():
+        found = f"shape {checked.shape} with {np.isnan(checked).sum()} NaN"
+        raise ValueError(f"rate_actions: expected {count} values, one per action, found {found}")
     return checked
 
 

@@ -9,14 +9,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
 from advice.config import Far
 from advice.shields.bounds import conformal_threshold
 from advice.shields.encoder import Floats
 from advice.shields.memory import Steps
 from advice.shields.model import FittedModel
-from advice.shields.spaces import FeatureSpace
+from advice.shields.spaces import FeatureSpace, check_array
 from advice.types import Array, SettingError
 
 Bools = NDArray[np.bool_]
@@ -65,7 +65,7 @@ class Rules(list[Rule]):
         return self._keep(Rule(self._given + 1, kind, obs, action, radius))
 
     def _keep(self, rule: Rule) -> Rule:
-        """Append a rule; ValueError if it does not fit."""
+        """Append a rule of flat numbers; ValueError if it does not fit."""
         number, kind, obs, action, radius = rule
         if obs is None and action is None:
             raise ValueError(f"{kind}: expected an observation, an action or both, found neither")
@@ -105,34 +105,20 @@ class Rules(list[Rule]):
         return rules
 
 
-class Balls:
-    """Tells which of N balls around scaled ``centres`` hold a point, given as numbers not scaled.
+class Zones:
+    """Where each of N rules applies: at a root mean square distance, scaled, of at most its radius;
+    everywhere, if its centre is None."""
 
-    By |x - c|^2 = x.x - 2 c.x + c.c; ``limits`` are squared radii.
-    """
+    def __init__(self, rules: Rules, centres: list[Any], offset: Floats, scale: Floats) -> None:
+        numbers = np.array([offset if x is None else x for x in centres]).reshape(-1, len(offset))
+        self._centres, self._offset, self._scale = (numbers - offset) / scale, offset, scale
+        squares = np.square([rule.radius for rule in rules]) * len(offset) + 1e-9  # for rounding
+        self._squares = np.where([x is None for x in centres], np.inf, squares)
 
-    def __init__(self, centres: Floats, offset: Floats, scale: Floats, limits: Any) -> None:
-        self._offset, self._weights = offset, scale**-2.0
-        self._pull = -2.0 * centres / scale
-        self._push = np.square(centres).sum(1) - self._pull @ offset - limits
-
-    def __call__(self, point: Floats) -> Bools:
-        """(N,) for one point."""
-        beyond = self._pull @ point
-        beyond += self._push
-        own = point - self._offset
-        own *= own
-        within: Bools = beyond <= -(own @ self._weights)
-        return within
-
-    def of_actions(self, state: Floats, actions: Floats) -> Bools:
-        """(C, N) for the points of one state, which may be empty, and each of (C, ...) actions."""
-        split = len(state)
-        beyond = actions @ self._pull[:, split:].T
-        beyond += self._push + self._pull[:, :split] @ state
-        own = np.square(actions - self._offset[split:]) @ self._weights[split:]
-        own += np.square(state - self._offset[:split]) @ self._weights[:split]
-        within: Bools = beyond <= -own[:, None]
+    def hold(self, rows: Floats) -> Bools:
+        """(M, N) which rules apply to each of (M, d) rows of numbers."""
+        apart = cdist((rows - self._offset) / self._scale, self._centres, "sqeuclidean")
+        within: Bools = apart <= self._squares
         return within
 
 
@@ -169,26 +155,28 @@ class FarData(NamedTuple):
         """From the arrays ``far.*`` of a file; ValueError if they do not fit ``size`` numbers."""
         data = FarData(*(arrays[f"far.{name}"] for name in FarData._fields))
         count = len(data.prototypes)
-        valid = (
-            [x.shape for x in data] == [(size,), (size,), (count, size), (1,), (1,)]
-            and [x.dtype for x in data] == [np.float64] * 4 + [np.int64]
-            and 0 < count <= PROTOTYPES
-            and all(bool(np.isfinite(x).all()) for x in data[:3])
-            and bool((data.scale > 0).all() and data.threshold >= 0 and data.episodes >= 0)
-        )
-        if not valid:
+        check_array("far.offset", data.offset, np.float64, (size,))
+        check_array("far.scale", data.scale, np.float64, (size,))
+        check_array("far.prototypes", data.prototypes, np.float64, (count, size))
+        check_array("far.episodes", data.episodes, np.int64, (1,))
+        if not (
+            0 < count <= PROTOTYPES
+            and (data.scale > 0).all()
+            and data.threshold.shape == (1,)
+            and data.threshold[0] >= 0
+        ):
             raise ValueError("the data of the far check do not fit the spaces")
         return data
 
     def distances(self, features: Array) -> Floats:
         """(N,) to the nearest prototype, of (N, d) features."""
         scaled = (features.astype(np.float64) - self.offset) / self.scale
-        found: Floats = cKDTree(self.prototypes).query(scaled)[0]
+        found: Floats = cdist(scaled, self.prototypes).min(axis=1)
         return found
 
-    def balls(self) -> Balls:
-        """What lies in none of these is far."""
-        return Balls(self.prototypes, self.offset, self.scale, self.threshold**2)
+    def is_far(self, features: Array) -> Bools:
+        """(N,) which of (N, d) features are far from all data."""
+        return self.distances(features) > self.threshold
 
 
 def _spread(rows: Floats) -> Floats:
@@ -213,27 +201,32 @@ class Checks:
         risk_limit: float | None,
     ) -> None:
         self._split = split = model.encoder.split
-        self._rules, self._on_far, self._far = list(rules), on_far, far.balls() if far else None
-        self._risk = None if risk_limit is None else model.risk
-        self._risk_limit = risk_limit or 0.0
-        self._forbids = np.array([rule.kind == "forbid" for rule in rules])
+        self._rules, self._far, self._on_far = list(rules), far, on_far
+        self._risk, self._risk_limit = model.risk, np.inf if risk_limit is None else risk_limit
         offset, scale = model.encoder.weights[:2]
-        states, actions = [rule.obs for rule in rules], [rule.action for rule in rules]
-        self._states = _zones(rules, states, offset[:split], scale[:split])
-        self._actions = _zones(rules, actions, offset[split:], scale[split:])
+        self._states = Zones(rules, [x.obs for x in rules], offset[:split], scale[:split])
+        self._actions = Zones(rules, [x.action for x in rules], offset[split:], scale[split:])
+
+    def _ruling(self, state: Floats, actions: Floats) -> NDArray[np.int64]:
+        """(C,) the newest rule that applies to each of (C, ...) actions in a state; -1: none."""
+        none = np.full(len(actions), -1)
+        if not self._rules or not (here := self._states.hold(state[None])[0]).any():
+            return none
+        near = np.flatnonzero(here)
+        applies = self._actions.hold(actions)[:, near]
+        newest = near[len(near) - 1 - applies[:, ::-1].argmax(axis=1)]
+        return np.where(applies.any(axis=1), newest, none)
 
     def rule_for(self, feature: Floats) -> Rule | None:
         """The newest rule that applies to one feature."""
-        if not self._rules or not (near := self._states(feature[: self._split])).any():
-            return None
-        near &= self._actions(feature[self._split :])
-        return self._rules[np.flatnonzero(near)[-1]] if near.any() else None
+        (rule,) = self._ruling(feature[: self._split], feature[None, self._split :])
+        return self._rules[rule] if rule >= 0 else None
 
     def judge(self, feature: Floats, latent: Floats, votes: int) -> tuple[int, str]:
         """The votes that count for one proposal, and why they are not its neighbours'."""
         if (rule := self.rule_for(feature)) is not None:
             return (NEVER, "forbidden") if rule.kind == "forbid" else (ALWAYS, "allowed")
-        if self._far is not None and not self._far(feature).any():
+        if self._far is not None and self._far.is_far(feature[None])[0]:
             return ALWAYS if self._on_far == "endorse" else NEVER, "far"
         if self._risk is not None and latent @ self._risk > self._risk_limit:
             return NEVER, "risk"
@@ -248,22 +241,10 @@ class Checks:
         if self._risk is not None:
             votes[latents @ self._risk > self._risk_limit] = NEVER
         if self._far is not None and self._on_far != "endorse":
-            votes[~self._far.of_actions(state, actions).any(1)] = NEVER
-        forbidden = np.zeros(len(votes), bool)
-        if self._rules and (near := self._states(state)).any():
-            applies = self._actions.of_actions(state[:0], actions) & near
-            newest, ruled = self._forbids[-1 - applies[:, ::-1].argmax(1)], applies.any(1)
-            forbidden = ruled & newest
-            votes[ruled] = np.where(newest, NEVER, ALWAYS)[ruled]
+            states = np.broadcast_to(state, (len(actions), len(state)))
+            votes[self._far.is_far(np.hstack([states, actions]))] = NEVER
+        ruling = self._ruling(state, actions)
+        forbids = np.array([rule.kind == "forbid" for rule in self._rules] + [False])
+        forbidden, ruled = forbids[ruling], ruling >= 0
+        votes[ruled] = np.where(forbidden, NEVER, ALWAYS)[ruled]
         return votes, forbidden
-
-
-def _zones(rules: Rules, centres: list[Any], offset: Floats, scale: Floats) -> Balls:
-    """Where the rules apply: at a root mean square distance, scaled, of at most their radius;
-    everywhere, if the centre is None."""
-    numbers = np.array([offset if x is None else x for x in centres]).reshape(-1, len(offset))
-    middles = (numbers - offset) / scale
-    limits = np.square([rule.radius for rule in rules]) * len(offset)
-    limits += 1e-9 * (1 + np.square(middles).sum(1))  # rounding
-    limits[[x is None for x in centres]] = np.inf
-    return Balls(middles, offset, scale, limits)

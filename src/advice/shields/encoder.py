@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advice.shields.spaces import LARGE
+from advice.shields.spaces import LARGE, check_array
 from advice.shields.warp import CELLS, Warp, no_warp
 
 Floats = NDArray[np.float64]
@@ -33,30 +33,18 @@ UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/UNIT
 class EncoderWeights(NamedTuple):
     """``z = leaky(x @ w1 + b1) @ w2 + b2`` with x = (scaled feature, curves of its observation)."""
 
-    offset: Floats
-    """(d,) what is subtracted from a feature."""
-    scale: Floats
-    """(d,) and what it is divided by."""
-    w1: Floats
-    """(d + q, hidden)"""
-    b1: Floats
-    """(hidden,)"""
-    w2: Floats
-    """(hidden, latent)"""
-    b2: Floats
-    """(latent,)"""
+    offset: Floats  # (d,) what is subtracted from a feature
+    scale: Floats  # (d,) and what it is divided by
+    w1: Floats  # (d + q, hidden)
+    b1: Floats  # (hidden,)
+    w2: Floats  # (hidden, latent)
+    b2: Floats  # (latent,)
 
 
 def scaled(features: Floats, offset: Floats, scale: Floats) -> Floats:
     """``(f - offset) / scale``, clipped to +-LIMIT."""
-    values = (features - offset) / scale
-    np.maximum(values, -LIMIT, out=values)
-    return np.minimum(values, LIMIT, out=values)
-
-
-def _clip(values: Floats) -> Floats:
-    np.maximum(values, -LIMIT, out=values)
-    return np.minimum(values, LIMIT, out=values)
+    clipped: Floats = np.clip((features - offset) / scale, -LIMIT, LIMIT)
+    return clipped
 
 
 class Encoder:
@@ -76,18 +64,12 @@ class Encoder:
         d, curves = len(weights.offset), np.arange(len(weights.offset), len(weights.w1))
         whole, state, action = np.arange(d), np.arange(split), np.arange(split, d)
         self._whole = _Layer(weights, self.warp, w1, np.append(whole, curves), b1)
-        self._state = _Layer(weights, self.warp, w1, np.append(state, curves), b1)
-        self._action = _Layer(weights, no_warp(), w1, action, np.zeros_like(b1))
+        self.state_share = _Layer(weights, self.warp, w1, np.append(state, curves), b1)
+        """What (..., split) observations and the bias add to the hidden layer."""
+        self.action_share = _Layer(weights, no_warp(), w1, action, np.zeros_like(b1))
+        """What (..., d - split) actions add to the hidden layer."""
         self._w2 = _round(weights.w2, grid2)
         self._b2 = _round(weights.b2 * UNIT, grid2)
-
-    def state_share(self, observations: Floats) -> Floats:
-        """What (..., split) observations and the bias add to the hidden layer."""
-        return self._state(observations)
-
-    def action_share(self, actions: Floats) -> Floats:
-        """What (..., d - split) actions add to the hidden layer."""
-        return self._action(actions)
 
     def finish(self, shares: Floats, state: Floats | float = 0.0) -> Floats:
         """Latent points of (..., hidden) shares; ``state`` is added to every row of them.
@@ -114,8 +96,7 @@ class Encoder:
 
     def encode_actions(self, actions: Floats, state: Floats) -> Floats:
         """(C, latent) points of (C, d - split) actions in the state whose share is given."""
-        blocks = [actions[i : i + _BLOCK] for i in range(0, len(actions), _BLOCK)]
-        return np.concatenate([self.finish(self.action_share(x), state) for x in blocks])
+        return self.finish(self.action_share(actions), state)
 
     def encode(self, features: Floats) -> Floats:
         """(..., d) raw features to (..., latent) points, some hundred rows at a time."""
@@ -126,43 +107,24 @@ class Encoder:
 
 
 class _Layer:
-    """Some rows of the first layer with all that their inputs need, ready for fast calls.
+    """Some rows of the first layer with what their inputs need; the last may be the curves'.
 
-    The last rows may be those of the curves. A call takes (..., m) values, the numbers of a feature
-    that the other rows stand for.
+    A call takes (..., m) values, the numbers of a feature that the other rows stand for.
     """
 
     def __init__(
         self, weights: EncoderWeights, warp: Warp, w1: Floats, rows: NDArray[np.int64], bias: Floats
     ) -> None:
-        self._plain = m = len(rows) - len(warp.columns)
-        limits = np.full(m, LIMIT), np.full(len(warp.columns), CELLS - 1e-9)
-        self._columns = np.append(np.arange(m), warp.columns)
-        self._offset = np.append(weights.offset[rows[:m]], warp.low)
-        self._scale = np.append(weights.scale[rows[:m]], warp.width)
-        self._low = np.append(-limits[0], np.zeros(len(warp.columns)))
-        self._high = np.append(*limits)
-        # a curve's values and their differences from cell to cell
-        self._curves = np.arange(len(warp.columns)) * CELLS
-        self._left, self._step = warp.table[:, :-1].ravel(), np.diff(warp.table, axis=1).ravel()
-        self._beyond = bool((np.abs(warp.table) > LIMIT).any())
+        plain = rows[: len(rows) - len(warp.columns)]
+        self._offset, self._scale, self._warp = weights.offset[plain], weights.scale[plain], warp
         self._w1, self._bias = np.ascontiguousarray(w1[rows]), bias
 
     def __call__(self, values: Floats) -> Floats:
-        inputs = values.take(self._columns, -1)
-        inputs -= self._offset
-        inputs /= self._scale
-        np.maximum(inputs, self._low, out=inputs)
-        np.minimum(inputs, self._high, out=inputs)
-        if len(self._curves):
-            curves = inputs[..., self._plain :]
-            cell = curves.astype(np.int64)
-            curves -= cell
-            cell += self._curves
-            curves *= self._step.take(cell)
-            curves += self._left.take(cell)
-            if self._beyond:
-                _clip(curves)
+        inputs = (values - self._offset) / self._scale
+        if len(self._warp.columns):
+            inputs = np.concatenate([inputs, self._warp(values)], axis=-1)
+        np.maximum(inputs, -LIMIT, out=inputs)
+        np.minimum(inputs, LIMIT, out=inputs)
         inputs *= UNIT
         np.rint(inputs, out=inputs)
         hidden: Floats = inputs @ self._w1
@@ -182,16 +144,13 @@ def _round(values: Floats, grid: float) -> Floats:
 def _check(weights: EncoderWeights, split: int, warp: Warp) -> None:
     d, (hidden, latent), q = len(weights.offset), weights.w2.shape, len(warp.columns)
     shapes = ((d,), (d,), (d + q, hidden), (hidden,), (hidden, latent), (latent,))
-    curves = ((q,), (q,), (q, CELLS + 1))
-    arrays = [*zip(EncoderWeights._fields, weights, shapes, strict=True)]
-    arrays += zip(Warp._fields[1:], warp[1:], curves, strict=True)
-    for name, array, shape in arrays:
-        if array.shape != shape or array.dtype != np.float64:
-            raise ValueError(f"{name}: expected float64 {shape}, found {array.dtype} {array.shape}")
-        if not (np.abs(array) < LARGE).all():
-            raise ValueError(f"{name}: expected numbers below {LARGE:g}")
+    for name, array, shape in zip(weights._fields, weights, shapes, strict=True):
+        check_array(name, array, np.float64, shape)
+    for name, shape in (("low", (q,)), ("width", (q,)), ("table", (q, CELLS + 1))):
+        check_array(name, getattr(warp, name), np.float64, shape)
     smallest = min(weights.scale.min(initial=1.0), warp.width.min(initial=1.0))
     if smallest < 1 / LARGE:
         raise ValueError(f"scale and width: expected at least {1 / LARGE:g}, found {smallest:g}")
-    if warp.columns.dtype != np.int64 or not ((warp.columns >= 0) & (warp.columns < split)).all():
+    check_array("columns", warp.columns, np.int64, (q,))
+    if not ((warp.columns >= 0) & (warp.columns < split)).all():
         raise ValueError(f"columns: expected dimensions of {split} observations")

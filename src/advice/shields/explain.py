@@ -89,19 +89,15 @@ class Explanation:
         """Draw the action map beside the latent map; written to ``path`` if given."""
         from matplotlib.figure import Figure
 
-        verdict, voters = self.verdict, len(self.neighbour_safe)
         figure = Figure(figsize=(11, 5), layout="constrained")
-        figure.suptitle(
-            f"{self.decision}: {verdict.safe_neighbours} safe neighbours, {self.required} needed"
-        )
+        figure.suptitle(self.decision)
         actions, latent = figure.subplots(1, 2)
-        colours = {"c": self.candidate_safe_neighbours, "cmap": "RdYlBu", "vmin": 0, "vmax": voters}
-        votes = actions.scatter(*_plane(self.candidates), marker="s", s=40, **colours)
+        colours = {"c": self.candidate_safe_neighbours, "cmap": "RdYlBu"}
+        limits = {"vmin": 0, "vmax": len(self.neighbour_safe)}
+        votes = actions.scatter(*_plane(self.candidates), marker="s", s=40, **colours, **limits)
         figure.colorbar(votes, ax=actions, label="safe neighbours")
-        for action, marker, name in (
-            (self.proposal, "x", "proposed"),
-            (verdict.action, "+", "executed"),
-        ):
+        chosen = ((self.proposal, "x", "proposed"), (self.verdict.action, "+", "executed"))
+        for action, marker, name in chosen:
             point = _plane(np.asarray(action)[None])
             actions.scatter(*point, c="black", marker=marker, s=120, label=name)
         step = -(-len(self.memory) // _DOTS)
@@ -109,7 +105,7 @@ class Explanation:
         for kind, colour, name in ((safe, "#2b7bba", "safe"), (~safe, "#c8452d", "unsafe")):
             latent.scatter(*_plane(points[kind]), s=8, c=colour, alpha=0.5, label=name)
         ring = {"facecolors": "none", "edgecolors": "black", "label": "neighbours"}
-        latent.scatter(*_plane(self.memory[verdict.neighbours]), s=70, **ring)
+        latent.scatter(*_plane(self.memory[self.verdict.neighbours]), s=70, **ring)
         latent.scatter(*_plane(self.latent[None]), marker="x", s=120, c="black", label="proposed")
         actions.set(title="Candidate actions", xlabel="action 0", ylabel="action 1")
         latent.set(title="Latent space", xlabel="latent 0", ylabel="latent 1")

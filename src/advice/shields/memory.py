@@ -1,4 +1,4 @@
-"""Labels of steps, and a bounded memory of them."""
+"""Labels of steps, a bounded memory of them, and episodes held out of a fit."""
 
 from __future__ import annotations
 
@@ -8,27 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.envs.signals import Signals
+from advice.shields.spaces import check_array
 from advice.types import Array, Outcome
 
 
-def label(first: bool, signals: Signals) -> Outcome:
-    """The outcome of one step (Eq. 2, with cost for the constrained task).
-
-    Unsafe if it violated or cost anything, even as the first step; safe if it was the first step
-    of the episode or reached the goal; otherwise inconclusive.
-    """
-    if signals.unsafe:
-        return Outcome.UNSAFE
-    if first or signals.success:
-        return Outcome.SAFE
-    return Outcome.INCONCLUSIVE
-
-
 class EpisodeLabels:
-    """Labels an episode's steps in turn, by Eq. 2 or for hindsight.
+    """Labels an episode's steps in turn, by Eq. 2 of the paper or for hindsight.
 
-    By Eq. 2 only the first ``unsafe_limit`` unsafe ones count. For hindsight a step is unsafe if a
-    violation begins, safe if it ends or the goal is reached, and not recorded while it lasts.
+    By Eq. 2 a step is unsafe if it violated or cost anything, safe if it is the first one or
+    reached the goal; only the first ``unsafe_limit`` unsafe ones count. For hindsight a step is
+    unsafe if a violation begins, safe if it ends or the goal is reached, and not recorded while it
+    lasts.
     """
 
     def __init__(self, labels: str, unsafe_limit: int) -> None:
@@ -38,32 +28,25 @@ class EpisodeLabels:
     def next(self, signals: Signals) -> Outcome | None:
         """The outcome of the episode's next step; None if it is not to be recorded."""
         inside, self._inside = self._inside, signals.unsafe
+        first, self._first = self._first, False
         if self._hindsight:
             if signals.unsafe:
                 return None if inside else Outcome.UNSAFE
             return Outcome.SAFE if inside or signals.success else Outcome.INCONCLUSIVE
-        outcome = label(self._first, signals)
-        self._first = False
-        if outcome == Outcome.UNSAFE:
+        if signals.unsafe:
             self._unsafe_left -= 1
-            if self._unsafe_left < 0:
-                return Outcome.INCONCLUSIVE
-        return outcome
+            return Outcome.UNSAFE if self._unsafe_left >= 0 else Outcome.INCONCLUSIVE
+        return Outcome.SAFE if first or signals.success else Outcome.INCONCLUSIVE
 
 
 class Steps(NamedTuple):
     """Stored steps in rows, the pieces of an episode each in the order of its steps."""
 
-    features: Array
-    """(N, d) observation and executed action."""
-    outcomes: NDArray[np.int64]
-    """(N,) what was said about the step itself."""
-    continues: NDArray[np.bool_]
-    """(N,) True if the next row is the next step of the same episode."""
-    episodes: NDArray[np.int64]
-    """(N,) numbers of the episodes."""
-    seen: int
-    """All steps so far, stored or not."""
+    features: Array  # (N, d) observation and executed action
+    outcomes: NDArray[np.int64]  # (N,) what was said about the step itself
+    continues: NDArray[np.bool_]  # (N,) True if the next row is the next step of the same episode
+    episodes: NDArray[np.int64]  # (N,) numbers of the episodes
+    seen: int  # all steps so far, stored or not
 
 
 class _Piece(NamedTuple):
@@ -72,6 +55,7 @@ class _Piece(NamedTuple):
     episode: int
     features: Array
     outcomes: NDArray[np.int64]
+    violated: bool
 
 
 PIECE = 64
@@ -89,7 +73,7 @@ class StepMemory:
     def __init__(self, size: int, dtype: np.dtype[Any], capacity: int, seed: int = 0) -> None:
         self._size, self._dtype, self._capacity = size, dtype, capacity
         self._rng = np.random.default_rng([seed, 2])
-        self._pieces: tuple[list[_Piece], list[_Piece]] = ([], [])
+        self._pieces: list[_Piece] = []  # in the order of their numbers
         self._rows: list[Array] = []
         self._outcomes: list[int] = []
         self.episode = self.seen = self.violations = self.safe = self.pieces = 0
@@ -111,42 +95,43 @@ class StepMemory:
         self.episode += 1
 
     def _store(self, count: int) -> None:
-        outcomes = np.array(self._outcomes[:count], np.int64)
-        pieces = self._pieces[int((outcomes == Outcome.UNSAFE).any())]
-        rows = np.stack(self._rows[:count])
-        key = float(self._rng.random())
-        pieces.append(_Piece(self.pieces, key, self.episode, rows, outcomes))
+        outcomes, rows = np.array(self._outcomes[:count], np.int64), np.stack(self._rows[:count])
+        self._keep(self.pieces, float(self._rng.random()), self.episode, rows, outcomes)
         self.pieces += 1
         del self._rows[:count], self._outcomes[:count]
-        while sum(len(piece.outcomes) for piece in pieces) > self._capacity and len(pieces) > 1:
-            pieces.remove(max(pieces, key=lambda piece: piece.key))
+        alike = [piece for piece in self._pieces if piece.violated == self._pieces[-1].violated]
+        while sum(len(piece.outcomes) for piece in alike) > self._capacity and len(alike) > 1:
+            dropped = max(alike, key=lambda piece: piece.key)
+            alike.remove(dropped)
+            self._pieces.remove(dropped)
+
+    def _keep(
+        self, number: int, key: float, episode: int, rows: Array, outcomes: NDArray[np.int64]
+    ) -> None:
+        violated = bool((outcomes == Outcome.UNSAFE).any())
+        self._pieces.append(_Piece(number, key, episode, rows, outcomes, violated))
 
     def all(self) -> Steps:
         """What is stored and the current episode, in the order of arrival."""
-        pieces = self._in_order()
+        parts = [(piece.features, piece.outcomes, piece.episode) for piece in self._pieces]
         if self._rows:
             current = np.stack(self._rows), np.array(self._outcomes, np.int64)
-            pieces.append(_Piece(self.pieces, 0.0, self.episode, *current))
-        lengths = [len(piece.outcomes) for piece in pieces]
+            parts.append((*current, self.episode))
+        lengths = [len(outcomes) for _, outcomes, _ in parts]
         if not lengths:
             none = np.zeros(0, np.int64)
             return Steps(np.zeros((0, self._size), self._dtype), none, none > 0, none, self.seen)
         continues = np.ones(sum(lengths), bool)
         continues[np.cumsum(lengths) - 1] = False
+        features, outcomes, episodes = zip(*parts, strict=True)
+        numbers = np.repeat(episodes, lengths)
         return Steps(
-            np.concatenate([piece.features for piece in pieces]),
-            np.concatenate([piece.outcomes for piece in pieces]),
-            continues,
-            np.repeat([piece.episode for piece in pieces], lengths),
-            self.seen,
+            np.concatenate(features), np.concatenate(outcomes), continues, numbers, self.seen
         )
-
-    def _in_order(self) -> list[_Piece]:
-        return sorted([*self._pieces[0], *self._pieces[1]], key=lambda piece: piece.number)
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Everything needed to go on as if never interrupted."""
-        steps, pieces = self.all(), self._in_order()
+        steps, pieces = self.all(), self._pieces
         arrays = {
             "features": steps.features,
             "outcomes": steps.outcomes,
@@ -160,34 +145,28 @@ class StepMemory:
 
     def restore(self, arrays: dict[str, Array], document: dict[str, Any]) -> None:
         """Take over a snapshot; raises ValueError if its shapes or counts do not fit."""
-        features, outcomes, lengths = (arrays[x] for x in ("features", "outcomes", "lengths"))
-        numbers, keys, episodes = (arrays[x] for x in ("numbers", "keys", "episodes"))
+        names = ("features", "outcomes", "lengths", "episodes", "keys", "numbers")
+        features, outcomes, lengths, episodes, keys, numbers = (arrays[name] for name in names)
         counts = {name: int(document[name]) for name in _COUNTS}
+        check_array("features", features, self._dtype, (len(outcomes), self._size))
+        check_array("outcomes", outcomes, np.int64, (len(outcomes),))
+        check_array("keys", keys, np.float64, (len(lengths),))
+        for name in ("lengths", "episodes", "numbers"):
+            check_array(name, arrays[name], np.int64, (len(lengths),))
         stored = int(lengths.sum())
-        valid = (
-            features.shape == (len(outcomes), self._size)
-            and features.dtype == self._dtype
-            and bool(np.isfinite(features).all())
-            and (outcomes.dtype, outcomes.ndim) == (np.int64, 1)
-            and bool(np.isin(outcomes, list(Outcome)).all())
-            and lengths.shape == episodes.shape == keys.shape == numbers.shape
-            and all(x.dtype == np.int64 for x in (lengths, episodes, numbers))
-            and keys.dtype == np.float64
-            and bool((lengths > 0).all())
+        if not (
+            np.isin(outcomes, list(Outcome)).all()
+            and (lengths > 0).all()
             and stored <= len(outcomes) <= min(counts["seen"], stored + 2 * PIECE)
             and min(counts.values()) >= 0
-        )
-        if not valid:
+        ):
             raise ValueError("steps: the stored pieces do not fit each other or the spaces")
         rng = np.random.default_rng(0)
         rng.bit_generator.state = document["rng"]
-        self._pieces, end = ([], []), 0
+        self._pieces, end = [], 0
         for number, key, episode, length in zip(numbers, keys, episodes, lengths, strict=True):
             rows = slice(end, end := end + int(length))
-            dangerous = bool((outcomes[rows] == Outcome.UNSAFE).any())
-            self._pieces[dangerous].append(
-                _Piece(int(number), float(key), int(episode), features[rows], outcomes[rows])
-            )
+            self._keep(int(number), float(key), int(episode), features[rows], outcomes[rows])
         self._rows, self._outcomes = list(features[stored:]), outcomes[stored:].tolist()
         self._rng = rng
         for name, count in counts.items():

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from advice.config import ShieldConfig
+from advice.config import ShieldConfig, from_dict, to_dict
 from advice.files import read_arrays, write_arrays
-from advice.settings import from_dict, to_dict
 from advice.shields.bounds import clopper_pearson
 from advice.shields.calibration import Calibrated, calibrate, read_calibrated
 from advice.shields.candidates import check_size

@@ -151,6 +151,16 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
     raise SpaceMismatchError(f"{what}: expected {wanted} of numbers, found {space!r}")
 
 
+def check_array(name: str, array: Array, dtype: Any, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless an array has this dtype and shape and its numbers are not too large
+    (nor NaN)."""
+    if array.shape != shape or array.dtype != dtype:
+        found = f"{array.dtype} {array.shape}"
+        raise ValueError(f"{name}: expected {np.dtype(dtype)} {shape}, found {found}")
+    if not (np.abs(array) < LARGE).all():
+        raise ValueError(f"{name}: expected numbers below {LARGE:g}")
+
+
 class FeatureSpace(NamedTuple):
     """An observation space and an action space; a feature holds the numbers of both in a row."""
 
