@@ -1,7 +1,9 @@
-"""Does the default shield help where nobody tuned it? Random agents in Gymnasium's environments.
+"""Does the default shield help where nobody tuned it? Random agents in Gymnasium's environments,
+and in those of ``small_worlds.py``.
 
     pip install '.[foreign]'
     python benchmarks/foreign_random.py
+    python benchmarks/foreign_random.py --tasks Mass HiddenSpeed Cliff Joints Follow Drone
 
 For each environment and seed a random agent acts in ``ShieldedEnv(env)``, no settings changed. A
 random agent does not learn, so its episodes before arming are the ones without a shield. Printed
@@ -24,6 +26,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from small_worlds import WORLDS
 
 import advice
 
@@ -41,6 +44,8 @@ TASKS = (
 
 def make(task: str) -> Any:
     """The environment; LunarLander's continuous form is an option of it in newer versions."""
+    if task in WORLDS:
+        return WORLDS[task]()
     if task == "LunarLanderContinuous-v3":
         return gym.make("LunarLander-v3", continuous=True)
     return gym.make(task)
@@ -83,7 +88,7 @@ def main() -> None:
     )
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--episodes", type=int, default=60, help="episodes after arming")
+    parser.add_argument("--episodes", type=int, default=120, help="episodes after arming")
     parser.add_argument("--most-steps", type=int, default=30_000, help="end a seed after these")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -94,7 +99,10 @@ def main() -> None:
         mean = {key: round(float(np.mean([row[key] for row in rows])), 3) for key in rows[0]}
         figures[task] = mean
         ratios = " ".join(f"{row['ratio']:.2f}" for row in rows)
-        print(f"{task:<26}" + "  ".join(f"{k} {v:g}" for k, v in mean.items()) + f"  [{ratios}]")
+        print(
+            f"{task:<26}" + "  ".join(f"{k} {v:g}" for k, v in mean.items()) + f"  [{ratios}]",
+            flush=True,
+        )
     print(json.dumps(figures))
 
 
