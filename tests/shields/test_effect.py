@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 
 import advice
 from advice.shields.effect import FIRST_LOOK, REACHES, Effect
-from advice.shields.session import ShieldSession
-from advice.types import Outcome
+from advice.shields.session import SessionOptions, ShieldSession
+from advice.types import OneClassError, Outcome
 
 QUICK = advice.ShieldConfig(
     hidden_size=16, fit_steps=30, refit_episodes=0, construction_episodes=30
@@ -33,10 +34,15 @@ class Life:
 
     def __init__(self, *reaches: int) -> None:
         self.effect, self.total = Effect(reaches or REACHES), (0, 0)
+        self.effect.judged = True
 
     def __call__(self, armed: bool, violations: int, steps: int) -> str:
-        self.total = self.total[0] + violations, self.total[1] + steps
-        return self.effect.count(armed, *self.total)
+        """An episode without a violation, and as many with one, of one step each."""
+        found = ""
+        for violated, length in [(0, steps - violations), *[(1, 1)] * violations]:
+            self.total = self.total[0] + violated, self.total[1] + length
+            found = self.effect.count(armed, *self.total) or found
+        return found
 
 
 def test_a_shield_that_helps_is_left_alone() -> None:
@@ -94,8 +100,13 @@ def test_counts_survive_a_file() -> None:
     again = Effect.from_list(told.effect.to_list())
     assert again.to_list() == told.effect.to_list()
     assert again.tried == told.effect.tried != {}
-    for senseless in ([1, 2, -3, 4, 5, 6, 7, 8, 9, 1, []], [1, 2, 3, 4, 5, 6, 7, 8, 9, 1000, []]):
-        with pytest.raises(ValueError, match="ten numbers"):
+    for senseless in (
+        [1, 2, -3, 4, 5, 6, 7, 8, 9, 1, 0, []],
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 1000, 0, []],
+        [1, 2, 3, 4, 5, 6, 7, 8, 10**9, 1, 0, []],
+        [10**400, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, []],
+    ):
+        with pytest.raises(ValueError, match="eleven numbers"):
             Effect.from_list(senseless)
 
 
@@ -116,10 +127,10 @@ def armed_session(config: advice.ShieldConfig) -> tuple[ShieldSession, list[str]
     said: list[str] = []
     spaces = gym.spaces.Box(-9, 9, (2,)), gym.spaces.Box(-1, 1, (1,))
     shield = advice.Shield(*spaces, config)
-    options = advice.shields.session.SessionOptions(shield=shield)
+    options = SessionOptions(shield=shield)
     session = ShieldSession(*spaces, options, say=said.append)
     live(session, 60, 0.33, seed=1)
-    shield.fit()
+    assert shield.fit_if_good()
     return session, said
 
 
@@ -148,7 +159,46 @@ def test_a_loaded_shield_is_not_judged_by_what_was_before(tmp_path: Any) -> None
     session, _ = armed_session(QUICK)
     session.shield.save(tmp_path / "shield.safetensors")  # type: ignore[attr-defined]
     loaded = advice.Shield.load(tmp_path / "shield.safetensors")
-    assert loaded.effect.to_list() == Effect().to_list()
+    assert (loaded.effect.unarmed, loaded.effect.armed) == ((0, 0), (0, 0))
+    live(ShieldSession(*loaded.space, SessionOptions(shield=loaded)), 60, 1.0, seed=2)
+    assert loaded.armed
+
+
+def test_a_shield_fitted_by_the_user_is_not_judged() -> None:
+    session, _ = armed_session(QUICK)
+    session.shield.fit()
+    live(session, 60, 1.0, seed=2)
+    assert session.shield.armed
+
+
+def test_rules_keep_a_shield_armed() -> None:
+    session, _ = armed_session(QUICK)
+    session.shield.forbid(np.zeros(2, np.float32))  # type: ignore[attr-defined]
+    live(session, 60, 1.0, seed=2)
+    assert session.shield.armed
+
+
+def test_several_violations_of_an_episode_count_once() -> None:
+    effect = Effect()
+    assert effect.count(False, 9, 100) == ""
+    assert effect.unarmed == (1, 100)
+
+
+def test_a_reach_that_cannot_be_fitted_is_passed_over() -> None:
+    session, _ = armed_session(dataclasses.replace(QUICK, refit_episodes=50))
+    shield: Any = session.shield
+    live(session, 14, 1.0, seed=2)
+    assert (shield.effect.reach, shield.wants_fit) == (2, True)
+    model = shield._model
+
+    def impossible(progress: Any) -> Any:
+        raise OneClassError("no safe step")
+
+    shield._fit = impossible
+    assert not shield.fit_if_good()
+    assert (shield._model, shield.effect.reach, shield.wants_fit) == (model, 4, True)
+    assert shield.effect.tried[2] > 1e6
+    json.dumps(shield.snapshot()[1], allow_nan=False)
 
 
 def test_outcomes_given_by_hand_count_too() -> None:

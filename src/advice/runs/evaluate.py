@@ -158,7 +158,7 @@ def bound_in_words(results: Sequence[Evaluation]) -> str:
 
 
 def certify_shield(folder: RunFolder, results: Sequence[Evaluation], shielded: bool = True) -> str:
-    """Write the result into the run's shield file and its card; says so."""
+    """Write the result into the run's shield file, which an unarmed shield lacks, and its card."""
     if not (shielded and folder.shield_file.exists()):
         raise AdviceError(
             f"{folder.path}: expected episodes with a fitted ADVICE shield to certify, found none"

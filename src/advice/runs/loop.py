@@ -271,10 +271,13 @@ class ActiveRun:
         self.checkpointer.save(self.counters)
 
     def export(self) -> None:
-        """The trained agent and the fitted shield as files of their own."""
+        """The trained agent and the shield, if it is armed, as files of their own."""
         write_arrays(self.folder.agent_file, *self.agent.snapshot(), kind="agent", version=1)
         if isinstance(self.shield, Shield) and self.shield.armed:
             self.shield.save(self.folder.shield_file)
+        else:  # of a shield that was disarmed none stays
+            for file in (self.folder.shield_file, self.folder.card_file):
+                file.unlink(missing_ok=True)
 
     def fit_if_due(self, save_first: bool = True) -> bool:
         """Fit the shield if it is due; True if it is now armed and exported."""

@@ -131,6 +131,8 @@ def adopt_safety(source: str, shield: PostShield) -> None:
         if isinstance(shield, Shield) and shield.config.k_rule == "fixed":
             document = {**document, "k": shield.config.k}
         shield.restore(arrays, document)
+        if isinstance(shield, Shield):
+            shield.begin_another_use()
     except KeyError as error:
         raise AdviceError(
             f"{path}: expected a shield of the kind that this method has; it lacks {error}"

@@ -178,3 +178,15 @@ def conformal_threshold(scores: Numbers, exceeded: float = 0.05) -> float:
     ordered = np.sort(np.asarray(scores, float))
     rank = math.ceil((len(ordered) + 1) * (1.0 - _checked("exceeded", exceeded)) - 1e-9)
     return float(ordered[rank - 1]) if rank <= len(ordered) else math.inf
+
+
+class Certificate(NamedTuple):
+    """What an evaluation of the frozen shield with a frozen agent has shown."""
+
+    violations: int
+    episodes: int
+
+    @property
+    def bound(self) -> float:
+        """The violation probability per episode is at most this, with 95 % confidence."""
+        return clopper_pearson(*self)

@@ -53,6 +53,9 @@ class Candidates:
         self.offsets = np.zeros((0, size))  # added to each of the points made from a proposal
         if space.kind == "discrete":
             self.fixed: Array = np.arange(space.start, space.start + space.n, dtype=space.dtype)
+        elif space.dtype.kind in "iu" and np.prod(high - low + 1) <= budget:
+            axes = [np.arange(a, b + 1) for a, b in zip(low, high, strict=True)]
+            self.fixed = self._as_actions(np.array(list(itertools.product(*axes))))
         elif _is_grid(size, per_dimension, budget):
             axes = [np.linspace(a, b, per_dimension) for a, b in zip(low, high, strict=True)]
             self.fixed = self._as_actions(np.array(list(itertools.product(*axes))))

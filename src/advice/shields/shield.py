@@ -6,20 +6,20 @@ import copy
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from advice.config import ShieldConfig, from_dict, to_dict
 from advice.files import read_arrays, write_arrays
-from advice.shields.bounds import clopper_pearson
+from advice.shields.bounds import Certificate
 from advice.shields.calibration import Calibrated, calibrate, read_calibrated
 from advice.shields.candidates import check_size
 from advice.shields.cautiousness import Cautiousness
 from advice.shields.checks import FarData, Rules
 from advice.shields.compact import compact, expand, shrink
 from advice.shields.decisions import Decisions
-from advice.shields.effect import REACHES, Effect
+from advice.shields.effect import REACHES, Effect, Finding
 from advice.shields.fit import FitSummary, fit_model
 from advice.shields.memory import StepMemory
 from advice.shields.model import FittedModel
@@ -45,18 +45,6 @@ FIRST_TRIAL = 50
 """Violations after which arming early is tried first."""
 REFIT_GROWTH = 1.15
 """A refit also waits until that many times as many steps as at the last fit are recorded."""
-
-
-class Certificate(NamedTuple):
-    """What an evaluation of the frozen shield with a frozen agent has shown."""
-
-    violations: int
-    episodes: int
-
-    @property
-    def bound(self) -> float:
-        """The violation probability per episode is at most this, with 95 % confidence."""
-        return clopper_pearson(*self)
 
 
 class Shield(Decisions):
@@ -154,24 +142,25 @@ class Shield(Decisions):
     def end_episode(self, violated: bool) -> None:
         """Close an episode; once armed, K follows the violations.
 
-        A shield that is armed early is fitted anew to look farther ahead if violations are hardly
-        less frequent than before, and disarmed if they are more frequent whatever it does; the next
-        trial then comes after twice as many.
+        A shield armed early tries another reach if violations are hardly less frequent than before,
+        and is disarmed until there are twice as many if they are more frequent with each reach.
         """
         self._cautiousness.end_episode(violated, self.armed)
         if self.calibrated is not None:  # fewer votes were not shown to be enough
             self._cautiousness.k = max(self.k, self.calibrated.k)
         memory, config = self._memory, self.config
         memory.end_episode()
-        if (config.arm, config.labels) != ("early", "hindsight"):
-            return
-        found = self.effect.count(self.armed, memory.violations, memory.seen)
+        if (config.arm, config.labels, self.compacted) == ("early", "hindsight", None):
+            self._act_on(self.effect.count(self.armed, memory.violations, memory.seen))
+
+    def _act_on(self, found: Finding) -> None:
+        """Fit anew soon, or disarm; but rules and a calibration keep a shield armed."""
         self._refit_now |= found == "fit anew"
-        if found == "disarm":
+        if found == "disarm" and not (self.rules or self.calibrated):
             self._model = self.summary = self._far = self._checks = None
-            self.certificate = self.calibrated = self._risk_limit = None
+            self.certificate, self._risk_limit, self._refit_now = None, None, False
             self.effect.disarmed += 1
-            self._next_trial = 2 * memory.violations
+            self._next_trial = 2 * self._memory.violations
 
     def fit(self, progress: Callable[[FitProgress], None] | None = None) -> FitSummary:
         """Fit on what was recorded and arm the shield.
@@ -181,6 +170,7 @@ class Shield(Decisions):
         """
         model, summary, self._rng = self._fit(progress)
         self._arm(model, summary)
+        self.effect.judged = False
         return summary
 
     def fit_if_good(self, progress: Callable[[FitProgress], None] | None = None) -> bool:
@@ -192,13 +182,23 @@ class Shield(Decisions):
         """
         trial, violations = self._on_trial, self._memory.violations
         self._next_trial = max(self._next_trial, violations + 1, violations * 5 // 4)
-        model, summary, self._rng = self._fit(progress)
+        asked = self._refit_now
+        try:
+            model, summary, self._rng = self._fit(progress)
+        except OneClassError:
+            if not self.armed:
+                raise
+            self._fitted_at, self._refit_now = (self._memory.episode, self._memory.seen), False
+            self._act_on(self.effect.pass_over() if asked else "")
+            return False
         if trial and not summary.evidence.tells_actions_apart:
             return False
-        if self.summary and summary.evidence.is_blind and not self.summary.evidence.is_blind:
-            self._fitted_at, self._refit_now = (self._memory.episode, self._memory.seen), False
+        blind = summary.evidence.is_blind and self.summary and not self.summary.evidence.is_blind
+        if blind and not asked:
+            self._fitted_at = self._memory.episode, self._memory.seen
             return False
         self._arm(model, summary)
+        self.effect.judged = True
         return True
 
     def _arm(self, model: FittedModel, summary: FitSummary) -> None:
@@ -300,9 +300,7 @@ class Shield(Decisions):
             config = from_dict(ShieldConfig, document["config"])
             shield = cls(*FeatureSpace.from_document(document), config, fallback=fallback)
             shield.restore(arrays, document)
-            shield.effect = Effect(
-                shield._reaches
-            )  # what was before arming says nothing about another use
+            shield.begin_another_use()
             if document.get("certificate") is not None:
                 shield.certify(*document["certificate"])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -312,6 +310,11 @@ class Shield(Decisions):
             shield.action_space if action_space is None else action_space,
         )
         return shield
+
+    def begin_another_use(self) -> None:
+        """Forget what was before arming: another use of the shield is not judged by it."""
+        seen = self._memory.violations, self._memory.seen
+        self.effect, self._refit_now = self.effect.for_another_use(*seen), False
 
     def snapshot(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The whole state; :meth:`restore` goes on from it bit for bit."""
@@ -380,9 +383,8 @@ class Shield(Decisions):
         given = document.get("rules", {"given": 0, "rules": []})  # as in version 2
         rules = Rules.from_document(given, self.space)
         used = Counter({str(x): int(y) for x, y in document.get("used", {}).items()})
-        effect = Effect(self._reaches)
-        if "effect" in document:
-            effect = Effect.from_list(document["effect"], self._reaches)
+        counts = document.get("effect", Effect().to_list())  # version 2 has none
+        effect = Effect.from_list(counts, self._reaches)
         self._memory, self._cautiousness, self._rng, self._model = memory, cautiousness, rng, model
         self._next_trial, self._fitted_at, self.summary = next_trial, (episodes, steps), summary
         self.rules, self.used, self.compacted, self.effect = rules, used, compacted, effect
@@ -391,8 +393,6 @@ class Shield(Decisions):
         self._far, self.calibrated = far, calibrated
         self._risk_limit = calibrated.risk_limit if calibrated else None
         self._prepare()
-
-    # -- helpers -------------------------------------------------------------------------------
 
     def _new_memory(self) -> StepMemory:
         space = self.space
