@@ -59,7 +59,7 @@ class Space:
         """``values``, one or a ``batch``, as an array of this space's shape and a real dtype, or a
         ValueError. That the numbers are finite is checked once, on the whole feature."""
         array = np.asarray(values)
-        if array.dtype.kind == "b" and self.dtype.kind in "iu":  # of a MultiBinary space
+        if (array.dtype.kind, self.kind) == ("b", "box") and self.dtype.kind in "iu":  # MultiBinary
             array = array.astype(self.dtype)
         if batch and (array.ndim == 0 or len(array) == 0):
             raise ValueError(f"{what}: expected a batch of at least one, found shape {array.shape}")
