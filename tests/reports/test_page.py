@@ -269,6 +269,22 @@ def test_a_task_of_a_package_has_clean_file_names(tmp_path: Path) -> None:
     assert all((tmp_path / "report" / link).is_file() for link in links)
 
 
+def test_arming_early_has_a_headline_of_its_own(tmp_path: Path) -> None:
+    write_grid(tmp_path / "core", methods=("ddpg",))
+    for seed in range(3):
+        early = ShieldConfig(construction_episodes=70, arm="early")
+        config = TrainConfig("randomised-goal", "advice", seed, 120, shield=early)
+        write_run(tmp_path / "early", config)
+    (alone,) = write_report([tmp_path], tmp_path / "report").claims
+    assert "on randomised-goal (armed early, all episodes counted)" in alone.sentence
+    (task,) = load([tmp_path]).tasks
+    goals = [run.total("success") for run in task.variants["early"][0].runs]
+    assert f"In 120 episodes it reaches {np.mean(goals):.0f} goals" in alone.sentence
+    write_grid(tmp_path / "core", methods=("advice",))
+    both = [claim.sentence for claim in write_report([tmp_path], tmp_path / "report").claims]
+    assert ["armed early" in sentence for sentence in both] == [False, True]
+
+
 def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:
     """Runs with fewer episodes have fewer violations, so their totals are not compared."""
     write_grid(tmp_path, methods=("ddpg", "advice"))

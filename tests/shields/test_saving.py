@@ -148,6 +148,7 @@ FORGERIES = {
     ),
     "a scalar for the points": lambda a, d: a.update({"points.latent": np.zeros(())}),
     "held-out points of another kind": lambda a, d: a.update({"points.held_out": np.zeros((2, 2))}),
+    "all points held out": lambda a, d: a["points.held_out"].fill(True),
     "steps of another size": lambda a, d: a.update({"steps.features": np.zeros((2, 2))}),
     "steps that are not numbers": lambda a, d: a["steps.features"].fill(np.inf),
     "an outcome that is none": lambda a, d: a["steps.outcomes"].fill(7),

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from advice.reports import plots, summaries
 from advice.reports.claims import paper_table
-from advice.reports.load import Collection, TaskRuns, load, totals, usable
+from advice.reports.load import Collection, Run, TaskRuns, load, totals, usable
 from advice.reports.shields import plot_latent, shield_section
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
 from advice.reports.summaries import GOOD_SEEDS, MIN_SEEDS, Claim, compare
@@ -103,13 +103,25 @@ def _graded(task: TaskRuns) -> bool:
 
 
 def _claims(task: TaskRuns) -> list[Claim]:
+    """After activation, and of ADVICE armed early from the first episode on."""
+    early = next((v.runs for v in task.variants.get("early", []) if v.method == "advice"), None)
+    claims = []
+    if early is None or "advice" in task.methods:
+        claims += _claims_of(task, task.task, task.methods, task.activation)
+    if early is not None:
+        about = f"{task.task} (armed early, all episodes counted)"
+        claims += _claims_of(task, about, {**task.methods, "advice": early}, 0)
+    return claims
+
+
+def _claims_of(task: TaskRuns, about: str, methods: dict[str, list[Run]], skip: int) -> list[Claim]:
     violations, costs = (
-        {method: totals(runs, column, task.activation) for method, runs in task.methods.items()}
+        {method: totals(runs, column, skip) for method, runs in methods.items()}
         for column in ("violation", "cost")
     )
-    first = compare(task.task, violations)
-    first = first._replace(sentence=first.sentence + summaries.goals_and_timeouts(task))
-    return [first, compare(task.task, costs, "cost")] if _graded(task) else [first]
+    first = compare(about, violations)
+    first = first._replace(sentence=first.sentence + summaries.goals_and_timeouts(methods, skip))
+    return [first, compare(about, costs, "cost")] if _graded(task) else [first]
 
 
 def _sections(task: TaskRuns, looks: dict[str, Look]) -> list[Section]:

@@ -115,18 +115,18 @@ def violation_probability(violations: Sequence[Floats]) -> Interval:
     return Interval(float(found.mean()), float(low), float(high))
 
 
-def goals_and_timeouts(task: TaskRuns) -> str:
-    """A sentence with the goals and timeouts of ADVICE beside DDPG's; empty without both."""
-    ours, theirs = (complete(task.methods.get(method, [])) for method in ("advice", "ddpg"))
+def goals_and_timeouts(methods: Mapping[str, Sequence[Run]], skip: int) -> str:
+    """Goals and timeouts of ADVICE beside DDPG's after ``skip`` episodes; empty without both."""
+    ours, theirs = (complete(methods.get(method, [])) for method in ("advice", "ddpg"))
     if not ours or not theirs:
         return ""
     goals, late, goals_of_ddpg, late_of_ddpg = (
-        round(per_run(runs, column, task.activation).value)
+        round(per_run(runs, column, skip).value)
         for runs in (ours, theirs)
         for column in ("success", "timeout")
     )
     return (
-        f" In {ours[0].config.episodes - task.activation} episodes it reaches {goals} goals "
+        f" In {ours[0].config.episodes - skip} episodes it reaches {goals} goals "
         f"(DDPG {goals_of_ddpg}) and {late} end by the step limit ({late_of_ddpg})."
     )
 

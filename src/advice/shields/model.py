@@ -128,6 +128,7 @@ class FittedModel:
             and [x.dtype for x in points] == dtypes
             and points.latent.shape == (count, latent)
             and all(x.shape == (count,) for x in points[1:])
+            and not points.held_out.all()
             and bool(np.isfinite(points.latent).all())
         )
         risk, calm = arrays.get("risk"), arrays.get("calm")
