@@ -19,9 +19,9 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 from advice import __version__
 from advice.bench import INTERRUPTED, bench, check_positive, demo
 from advice.config import PRESETS, AutoencoderConfig, Preset, TrainConfig, from_dict, to_dict
-from advice.printing import console, print_table, say, summary
+from advice.printing import console, print_table, printable, say, summary
 from advice.threads import restart_with_one_thread
-from advice.types import AdviceError, Terminal, printable, suggest
+from advice.types import AdviceError, Terminal, suggest
 
 _RARE_OF_SHIELD = """fit_steps recent_window distant_window candidates_per_dimension
     candidate_budget capacity_per_class unsafe_per_episode far"""

@@ -13,14 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rich.table import Table
 
 from advice.config import TrainConfig
-from advice.printing import console, say
+from advice.printing import console, printable, say
 from advice.runs.checkpoints import Counters
 from advice.runs.grid import Cell, Status, status_of
 from advice.runs.loop import Listener
 from advice.runs.records import RunFolder
 from advice.shields.autoencoder import FitProgress
 from advice.shields.bounds import running_bounds
-from advice.types import EpisodeRecord, printable
+from advice.types import EpisodeRecord
 
 PLAIN_SECONDS = 15.0
 """Off a terminal, at most one line per this many seconds."""

@@ -6,7 +6,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from advice.types import printable
+
+def printable(text: str) -> str:
+    """``text`` with control characters spelled out, so that no file can steer a terminal."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 @functools.cache

@@ -115,13 +115,6 @@ class BrokenFileError(AdviceError, ValueError):
     """A file is truncated, edited, of another kind or of an unknown version."""
 
 
-def printable(text: str) -> str:
-    """``text`` with control characters spelled out, so that no file can steer a terminal."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
-    )
-
-
 def suggest(name: str, known: Iterable[str]) -> str:
     """``", did you mean 'x'?"`` with the nearest known name, or an empty string.
 

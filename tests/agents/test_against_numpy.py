@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from advice.agents.agent import Agent
+from advice.agents.agent import Agent, Batch, as_batch
 from advice.agents.networks import Layer, Learner, next_key
-from advice.agents.replay_buffer import Batch, as_batch
 from advice.agents.td3_sac import LOG_STD
 from advice.config import AgentConfig
 from advice.runs.methods import AGENTS

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+from advice.agents.agent import as_batch
 from advice.agents.csc import (
     CSC,
     conservative_loss,
@@ -19,7 +20,6 @@ from advice.agents.csc import (
     sample_policy_actions,
 )
 from advice.agents.networks import Layer, Learner
-from advice.agents.replay_buffer import as_batch
 from advice.config import AgentConfig, CSCConfig
 from advice.shields.safety_critic import SafetyCriticShield
 from advice.types import Array, SpaceMismatchError, Transition, Verdict

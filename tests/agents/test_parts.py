@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from practice import updated
 
-from advice.agents.agent import Agent, OrnsteinUhlenbeck
+from advice.agents.agent import Agent, OrnsteinUhlenbeck, ReplayBuffer, as_batch
 from advice.agents.csc import CSC
 from advice.agents.ddpg import DDPG, td_target
 from advice.agents.networks import (
@@ -22,7 +22,6 @@ from advice.agents.networks import (
     rate_numpy,
     update_target,
 )
-from advice.agents.replay_buffer import ReplayBuffer, as_batch
 from advice.agents.td3_sac import SAC, TD3
 from advice.config import AgentConfig, SACConfig
 from advice.types import SpaceMismatchError, Transition

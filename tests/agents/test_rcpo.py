@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+from advice.agents.agent import as_batch
 from advice.agents.ddpg import RCPO
 from advice.agents.networks import Layer, init_learner
-from advice.agents.replay_buffer import as_batch
 from advice.config import AgentConfig
 from advice.types import Transition
 

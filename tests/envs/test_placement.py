@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import advice
 from advice.envs import TASKS
-from advice.envs.placement import PlacementError, Spot, place
+from advice.envs.model import PlacementError, Spot, place
 
 spots = st.floats(0.0, 0.4).map(Spot)
 seeds = st.integers(0, 2**32 - 1)

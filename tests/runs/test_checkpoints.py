@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advice.agents.replay_buffer import ReplayBuffer
+from advice.agents.agent import ReplayBuffer
 from advice.runs.checkpoints import Checkpointer, Counters
 from advice.types import AdviceError, Array, BrokenFileError, Transition
 

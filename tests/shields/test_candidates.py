@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advice import Outcome, Shield, ShieldConfig
-from advice.shields.candidates import RADII, Candidates, low_discrepancy, spread_out
 from advice.shields.encoder import Encoder, EncoderWeights
 from advice.shields.model import FittedModel, Points
-from advice.shields.spaces import read_space
+from advice.shields.spaces import RADII, Candidates, low_discrepancy, read_space, spread_out
 
 
 def candidates(space, per_dimension=11, budget=1024) -> Candidates:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import advice
-from advice.shields.effect import FIRST_LOOK, REACHES, Effect
+from advice.shields.cautiousness import FIRST_LOOK, REACHES, Effect
 from advice.shields.session import SessionOptions, ShieldSession
 from advice.types import OneClassError, Outcome
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from advice.agents import ddpg
 from advice.agents import networks as nn
-from advice.agents.replay_buffer import Batch
+from advice.agents.agent import Batch
 from advice.config import AgentConfig, CSCConfig, MultiplierConfig
 from advice.types import Array
 

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from advice.agents import networks as nn
-from advice.agents.agent import Agent
-from advice.agents.replay_buffer import Batch
+from advice.agents.agent import Agent, Batch
 from advice.config import AgentConfig, MultiplierConfig
 from advice.types import Array, as_float_vector
 

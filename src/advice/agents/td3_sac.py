@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from advice.agents import networks as nn
-from advice.agents.agent import Agent
+from advice.agents.agent import Agent, Batch
 from advice.agents.ddpg import td_target, update_actor
-from advice.agents.replay_buffer import Batch
 from advice.config import AgentConfig
 from advice.types import Array
 

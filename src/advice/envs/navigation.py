@@ -10,8 +10,17 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from advice.envs.model import CAR_LENGTH, COLOURS, PHYSICS_STEPS, RIDE_HEIGHT, SOLID, build_model
-from advice.envs.placement import Spot, as_places, place
+from advice.envs.model import (
+    CAR_LENGTH,
+    COLOURS,
+    PHYSICS_STEPS,
+    RIDE_HEIGHT,
+    SOLID,
+    Spot,
+    as_places,
+    build_model,
+    place,
+)
 from advice.envs.rendering import Renderer, open_window
 from advice.envs.sensors import lidars
 from advice.envs.tasks import TaskSpec, resolve

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advice.agents.replay_buffer import ReplayBuffer
+from advice.agents.agent import ReplayBuffer
 from advice.files import read_arrays, write_arrays, write_atomically
 from advice.runs.records import COLUMNS, RunFolder, action_layout, episode_line, parse_episodes
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord

@@ -133,6 +133,14 @@ class DriftAlarm:
         self.alarmed = self.alarmed | (self.evidence >= 1.0 / self.false_alarms)
         return self.alarmed
 
+    def __str__(self) -> str:
+        return (
+            f"{self.violations} of the last {self.episodes} episodes had a violation, more than "
+            f"the {self.certified:.1%} that were certified allow; the task, the agent or the "
+            f"shield is no longer as it was (false with probability at most "
+            f"{self.false_alarms:.0%})"
+        )
+
 
 class Tested(NamedTuple):
     """What :func:`learn_then_test` found."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from advice.config import ShieldConfig
 from advice.shields.base import PostShield
-from advice.shields.candidates import checked_ratings
 from advice.shields.cautiousness import Cautiousness, required_votes
 from advice.shields.checks import RADIUS, Checks, FarData, Rule, Rules
 from advice.shields.encoder import Floats
 from advice.shields.model import FittedModel
-from advice.shields.spaces import FeatureSpace, Space
+from advice.shields.spaces import FeatureSpace, Space, checked_ratings
 from advice.types import Array, FallbackAction, NotFittedError, RateActions, Verdict
 
 if TYPE_CHECKING:
@@ -258,6 +258,34 @@ class Decisions(PostShield):
         if self._model is None:
             raise NotFittedError(f"expected a fitted shield, call fit first, found {self!r}")
         return self._model
+
+
+@dataclass
+class StepGuard:
+    """Guards the steps of one episode: holds replacements, and passes while a violation lasts."""
+
+    inside: bool = False  # the last step was unsafe and the episode goes on
+    held: tuple[Any, int] | None = None  # a replacement, for how many more steps
+
+    def __call__(
+        self, shield: Any, obs: Array, proposed: Any, rate_actions: RateActions | None
+    ) -> Verdict:
+        """The verdict on one proposal."""
+        if not shield.armed or self.inside:  # a shield knows ways into danger, not out of it
+            self.held = None  # it led into the violation
+            return Verdict(proposed)
+        held = {"held": self.held[0]} if self.held else {}  # other shields do not know the argument
+        verdict: Verdict = shield.guard(obs, proposed, rate_actions, **held)
+        self.decided(shield, verdict)
+        return verdict
+
+    def decided(self, shield: Any, verdict: Verdict) -> None:
+        """Hold a replacement that is safe, for as long as the shield says."""
+        if not verdict.intervened or verdict.no_safe_action or verdict.fallback:
+            self.held = None
+            return
+        left = self.held[1] if verdict.held and self.held else getattr(shield, "hold", 0)
+        self.held = (verdict.action, left - 1) if left > 1 else None
 
 
 def use_fallback(

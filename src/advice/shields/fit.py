@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
-from advice.shields.candidates import spread_out
 from advice.shields.cautiousness import required_votes
 from advice.shields.encoder import LIMIT, Encoder, EncoderWeights, Floats, scaled
 from advice.shields.memory import Steps, held_out_mask
 from advice.shields.model import FittedModel, Points
 from advice.shields.neighbours import Neighbours
-from advice.shields.spaces import FeatureSpace
+from advice.shields.spaces import FeatureSpace, spread_out
 from advice.shields.warp import fit_warp
 from advice.types import OneClassError, Outcome
 

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
-from advice.shields.candidates import Candidates, check_size
 from advice.shields.encoder import Encoder, EncoderWeights, Floats
 from advice.shields.neighbours import Neighbours
-from advice.shields.spaces import FeatureSpace, Space
+from advice.shields.spaces import Candidates, FeatureSpace, Space, check_size
 from advice.shields.warp import Warp
 from advice.types import Array
 

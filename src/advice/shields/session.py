@@ -7,50 +7,99 @@ import logging
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from advice.config import ShieldConfig
-from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals, read_signals
+from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals, check_terminal, read_signals
 from advice.shields.bounds import DriftAlarm
-from advice.shields.decisions import use_fallback
+from advice.shields.decisions import StepGuard, use_fallback
 from advice.shields.memory import PIECE, EpisodeLabels
-from advice.shields.options import SessionOptions, find_shield, flattened
-from advice.shields.spaces import read_space
-from advice.types import Array, BudgetSpentError, OneClassError, Outcome, RateActions, Verdict
+from advice.shields.shield import Shield
+from advice.shields.spaces import feature_space, flattener, read_space
+from advice.types import (
+    Array,
+    BudgetSpentError,
+    FallbackAction,
+    OneClassError,
+    Outcome,
+    RateActions,
+    SpaceMismatchError,
+    Terminal,
+    Verdict,
+)
 
 ENOUGH = 20
 """Violations before and after arming that it takes to say that a shield does not help."""
 
 
-@dataclass
-class StepGuard:
-    """Guards the steps of one episode: holds replacements, and passes while a violation lasts."""
+@dataclass(frozen=True)
+class SessionOptions:
+    """Options that :class:`advice.ShieldedEnv`, the vector wrapper and SB3 share."""
 
-    inside: bool = False  # the last step was unsafe and the episode goes on
-    held: tuple[Any, int] | None = None  # a replacement, for how many more steps
+    shield: Any = None
+    """A shield or the path of a saved one; None makes a new one."""
+    config: ShieldConfig | None = None
+    """Settings of a new shield."""
+    rate_actions: RateActions | None = None
+    """``rate_actions(obs, actions) -> values``, the agent's critic, picks among the safe actions.
+    Without it the one nearest to the proposal is executed."""
+    outcome: Callable[[Any, Any, float, bool, bool, dict[str, Any]], Outcome] | None = None
+    """``outcome(obs, action, reward, terminated, truncated, info) -> advice.Outcome`` in place of
+    what ``info`` says; ``obs`` is the observation after the step."""
+    terminal: Terminal | None = None
+    """What a termination means where ``info`` does not say the opposite: "failure" or "success".
+    None: inconclusive, except in the environments of :data:`advice.envs.signals.KNOWN_ENDS`."""
+    features: Callable[[Any], Array] | None = None
+    """Turns an observation into an array of numbers; where observations are no Box, Gymnasium's
+    ``flatten`` does so by default."""
+    fallback: FallbackAction | None = None
+    """``fallback(obs, proposed) -> action``, a brake or a recovery policy: what to execute where no
+    candidate is safe, in place of what ``config.fallback`` says."""
+    certified: float | None = None
+    """The violation probability per episode that was shown before, above which the drift alarm
+    warns; by default the one that a saved shield brings along."""
+    max_violations: int | None = None
+    """The violation budget: training ends after this many episodes with a violation."""
+    save_path: Path | str | None = None
+    """Where the shield is saved: when fitted, when the budget is spent, and on close."""
+    seed: int = 0
+    """Seed of a new shield."""
 
-    def __call__(
-        self, shield: Any, obs: Array, proposed: Any, rate_actions: RateActions | None
-    ) -> Verdict:
-        """The verdict on one proposal."""
-        if not shield.armed or self.inside:  # a shield knows ways into danger, not out of it
-            self.held = None  # it led into the violation
-            return Verdict(proposed)
-        held = {"held": self.held[0]} if self.held else {}  # other shields do not know the argument
-        verdict: Verdict = shield.guard(obs, proposed, rate_actions, **held)
-        self.decided(shield, verdict)
-        return verdict
+    def __post_init__(self) -> None:
+        if self.max_violations is not None and self.max_violations < 1:
+            raise ValueError(f"max_violations: expected 1 or more, found {self.max_violations}")
+        if self.certified is not None and not 0 < self.certified < 1:
+            raise ValueError(f"certified: expected a number above 0, below 1: {self.certified}")
+        check_terminal(self.terminal)
+        if self.terminal is not None and self.outcome is not None:
+            raise ValueError("terminal: expected None with an outcome function, which replaces it")
 
-    def decided(self, shield: Any, verdict: Verdict) -> None:
-        """Hold a replacement that is safe, for as long as the shield says."""
-        if not verdict.intervened or verdict.no_safe_action or verdict.fallback:
-            self.held = None
-            return
-        left = self.held[1] if verdict.held and self.held else getattr(shield, "hold", 0)
-        self.held = (verdict.action, left - 1) if left > 1 else None
+
+def find_shield(options: SessionOptions, observation_space: Any, action_space: Any) -> Any:
+    """The given shield, checked; the one in the given file; or a new one."""
+    shield, config = options.shield, options.config
+    if options.features is not None:
+        observation_space = feature_space(observation_space, options.features)
+    try:
+        if shield is None:
+            return Shield(observation_space, action_space, config, options.seed)
+        if isinstance(shield, str | Path):
+            shield = Shield.load(shield, observation_space, action_space)
+        elif hasattr(shield, "check_spaces"):
+            shield.check_spaces(observation_space, action_space)
+    except SpaceMismatchError as error:
+        if hasattr(observation_space, "low"):
+            raise
+        hint = "give features=..., a function that turns an observation into an array of numbers"
+        raise SpaceMismatchError(f"{error}; {hint}") from None
+    own = getattr(shield, "config", None)
+    if config is not None and isinstance(own, ShieldConfig) and config != own:
+        raise ValueError("config: a given shield brings its own settings, and these are different")
+    return shield
 
 
 @dataclass
@@ -91,7 +140,10 @@ class ShieldSession:
         say: Callable[[str], None] | None = None,
         rules: SignalRules | None = None,
     ) -> None:
-        self.options = options = flattened(options or SessionOptions(), observation_space)
+        options = options or SessionOptions()
+        if options.features is None:
+            options = replace(options, features=flattener(observation_space))
+        self.options = options
         self.rate_actions, self._warn, self._note = options.rate_actions, say or _warn, say or _log
         self.shield = find_shield(options, observation_space, action_space)
         if options.save_path is not None and not hasattr(self.shield, "save"):
@@ -144,9 +196,9 @@ class ShieldSession:
     def guard(self, obs: Any, proposed: Any, env_index: int = 0) -> Verdict:
         """The verdict on one proposal, see :class:`StepGuard`."""
         self.check_budget()
-        seen, rate = self._features(obs), self.rate_actions
-        if rate is not None and self.options.features is not None:
-            rate = _for_observation(rate, obs)
+        seen, rate, agent = self._features(obs), self.rate_actions, self.rate_actions
+        if agent is not None and self.options.features is not None:
+            rate = lambda _, actions: agent(obs, actions)  # noqa: E731 - its own observation
         verdict = self._episodes[env_index].guard(self.shield, seen, proposed, rate)
         return self._begin_step(env_index, seen, obs, proposed, verdict)
 
@@ -234,8 +286,7 @@ class ShieldSession:
                     "outcome: expected it to return advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE, "
                     f"found {outcome!r}"
                 )
-            safe, unsafe = outcome == Outcome.SAFE, outcome == Outcome.UNSAFE
-            signals = Signals(unsafe, 0.0, safe, "outcome")
+            signals = Signals(outcome == Outcome.UNSAFE, 0.0, outcome == Outcome.SAFE, "outcome")
         label = episode.labels.next(signals)
         if label is not None and self.num_envs == 1:
             self.shield.record(seen, executed, label)
@@ -269,12 +320,7 @@ class ShieldSession:
             if episode.violated:
                 self.usual_cost.append(episode.cost)
         elif alarm is not None and not alarm.alarmed and alarm.update(episode.violated):
-            self._warn(
-                f"drift alarm: {alarm.violations} of the last {alarm.episodes} episodes had a "
-                f"violation, more than the {alarm.certified:.1%} that were certified allow; the "
-                "task, the agent or the shield is no longer as it was (false with probability at "
-                f"most {alarm.false_alarms:.0%})"
-            )
+            self._warn(f"drift alarm: {alarm}")
         self._compare(episode)
         # K counts violations that cost at least what was usual before arming; where a violation
         # ends the episode, every violation costs the same
@@ -297,8 +343,8 @@ class ShieldSession:
         rates, armed = self._rates, int(self.shield.armed)
         rates[armed] += episode.violated, episode.steps
         (before, steps_before), (after, steps_after) = rates
-        enough = armed and min(before, after) >= ENOUGH
-        if enough and not self._useless and after / steps_after >= before / steps_before:
+        enough = armed and min(before, after) >= ENOUGH and not self._useless
+        if enough and after / steps_after >= before / steps_before:
             self._useless = True
             self._warn(
                 f"the shield does not help here: {1000 * after / steps_after:.3g} violations per "
@@ -343,11 +389,6 @@ class ShieldSession:
         """Write the shield to ``save_path``, if one was given."""
         if self.options.save_path is not None:
             self.shield.save(self.options.save_path)
-
-
-def _for_observation(rate: RateActions, obs: Any) -> RateActions:
-    """The agent rates its own kind of observation, not the features made from it."""
-    return lambda _, actions: rate(obs, actions)
 
 
 def _warn(message: str) -> None:

@@ -14,16 +14,14 @@ from advice.config import ShieldConfig, from_dict, to_dict
 from advice.files import read_arrays, write_arrays
 from advice.shields.bounds import Certificate
 from advice.shields.calibration import Calibrated, calibrate, read_calibrated
-from advice.shields.candidates import check_size
-from advice.shields.cautiousness import Cautiousness
+from advice.shields.cautiousness import REACHES, Cautiousness, Effect, Finding
 from advice.shields.checks import FarData, Rules
 from advice.shields.compact import compact, expand, shrink
 from advice.shields.decisions import Decisions
-from advice.shields.effect import REACHES, Effect, Finding
 from advice.shields.fit import FitSummary, fit_model
 from advice.shields.memory import StepMemory
 from advice.shields.model import FittedModel
-from advice.shields.spaces import FeatureSpace
+from advice.shields.spaces import FeatureSpace, check_size
 from advice.types import (
     AdviceError,
     Array,

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from advice.config import ShieldConfig, TabularConfig
 from advice.shields.base import PostShield
-from advice.shields.candidates import Candidates, checked_ratings
-from advice.shields.spaces import FeatureSpace
+from advice.shields.spaces import Candidates, FeatureSpace, checked_ratings
 from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
 
 REACH = 0.1 + 1e-6  # what counts as within 0.1; the surplus forgives float32 its rounding
