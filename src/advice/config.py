@@ -25,7 +25,7 @@ RETIRED_SETTINGS = {
 }
 """Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
 EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
-    "AgentConfig": {"warmup_steps": 0},
+    "AgentConfig": {"warmup_steps": 0, "most_restarts": 0},
     "ShieldConfig": {
         **{"arm": "fixed", "labels": "paper", "refit_episodes": 0},
         **{"hold": 0, "learn_from": "executed"},
@@ -34,7 +34,7 @@ EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
 """What settings that saved files of earlier versions lack were in those versions."""
 LIMITS: dict[str, tuple[Any, Any]] = {
     **dict.fromkeys(("gamma", "tau", "threshold", "plateau_factor"), (0, 1)),
-    **dict.fromkeys(("refit_episodes", "hold", "warmup_steps"), (0, math.inf)),
+    **dict.fromkeys(("refit_episodes", "hold", "warmup_steps", "most_restarts"), (0, math.inf)),
     **dict.fromkeys(("margin", "initial_temperature"), (1e-12, 1e12)),
     **dict.fromkeys(("learning_rate", "actor_learning_rate", "critic_learning_rate"), (0, 1e3)),
     "temperature_learning_rate": (0, 1e3),
@@ -275,6 +275,9 @@ class AgentConfig(Checked):
     """Transitions kept for replay."""
     warmup_steps: int = 1000
     """Uniform actions, each held for 5 steps, before the first update; the paper has none."""
+    most_restarts: int = 3
+    """How often a policy that soon gives the same extreme action everywhere may start anew, with
+    another warm-up; the paper has none."""
     updates_per_step: int = 1
     """Gradient updates after each environment step."""
     bootstrap_through_terminal: bool = False

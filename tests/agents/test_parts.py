@@ -11,7 +11,7 @@ from practice import updated
 
 from advice.agents.agent import Agent, OrnsteinUhlenbeck, ReplayBuffer, as_batch
 from advice.agents.csc import CSC
-from advice.agents.ddpg import DDPG, td_target
+from advice.agents.ddpg import DDPG, DDPGLagrangian, td_target
 from advice.agents.networks import (
     Layer,
     Learner,
@@ -215,3 +215,54 @@ def test_a_restored_agent_goes_on_with_its_warm_up() -> None:
     other.restore(*agent.snapshot())
     for _ in range(50):
         np.testing.assert_array_equal(agent.act(obs), other.act(obs))
+
+
+def stuck_agent(kind: type[Agent], **settings: int) -> Agent:
+    """One whose last layer gives an action beyond ±0.99 in every state, and 600 states to see."""
+    config = AgentConfig(hidden_size=8, warmup_steps=10, **settings)
+    agent = kind(OBS, ACT, config, 0)
+    last = agent.state.actor.network[-1]
+    bias = jnp.zeros_like(last.bias).at[:2].set(jnp.array([30.0, -30.0]))
+    network = (*agent.state.actor.network[:-1], last._replace(bias=bias))
+    agent.state = agent.state._replace(actor=agent.state.actor._replace(network=network))
+    rng = np.random.default_rng(0)
+    for obs in rng.uniform(-1, 1, (600, 3)).astype(np.float32):
+        agent.observe(Transition(obs, np.zeros(2), 0.0, 0.0, obs, False))
+    agent.steps = 600
+    return agent
+
+
+@pytest.mark.parametrize("kind", [DDPG, DDPGLagrangian, TD3, SAC, CSC])
+def test_a_policy_that_is_stuck_soon_after_its_start_starts_anew(kind: type[Agent]) -> None:
+    agent = stuck_agent(kind)
+    first = kind(OBS, ACT, agent.config, 0).snapshot()[0]
+    agent.start_episode()
+    assert (agent.restarts, agent.steps) == (1, 0)
+    assert np.abs(agent.act(np.ones(3, np.float32), explore=False)).max() < 0.5
+    weights = {name: array for name, array in agent.snapshot()[0].items() if "weight" in name}
+    assert any((array != first[name]).any() for name, array in weights.items())  # other ones
+    again = kind(OBS, ACT, agent.config, 0)
+    again.restore(*agent.snapshot())
+    assert again.restarts == 1
+    agent.start_episode()  # its new policy is near the middle
+    assert agent.restarts == 1
+
+
+def test_only_a_policy_that_is_stuck_starts_anew() -> None:
+    agent = stuck_agent(DDPG)
+    agent.steps = 10  # in its warm-up
+    assert not agent.is_stuck()
+    agent.steps = 20_010  # long after its start it may be as it is for a reason
+    assert not agent.is_stuck()
+    agent.steps = 600
+    assert agent.is_stuck()
+    last = agent.state.actor.network[-1]
+    for bias in ([30.0, 0.0], [2.0, -2.0]):  # one wheel varies; tanh(2) = 0.96
+        network = (*agent.state.actor.network[:-1], last._replace(bias=jnp.array(bias)))
+        agent.state = agent.state._replace(actor=agent.state.actor._replace(network=network))
+        agent._copies = {}
+        assert not agent.is_stuck()
+    for settings, restarts in (({"most_restarts": 0}, 0), ({"most_restarts": 2}, 1)):
+        agent = stuck_agent(DDPG, **settings)
+        agent.start_episode()
+        assert agent.restarts == restarts

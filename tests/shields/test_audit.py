@@ -142,13 +142,16 @@ def separated(k: int = 4, **options) -> Audit:
 
 def test_no_warning_without_a_reason():
     assert separated(summary=made_summary(0.2)).warnings == []
+    rarely = made_summary(0.05)  # an action is refused in few states, but then another one passes
+    rarely = rarely._replace(evidence=rarely.evidence._replace(no_safe_action=0.01))
+    assert separated(summary=rarely).warnings == []
 
 
 def test_the_audit_warns_of_a_verdict_that_does_not_depend_on_the_action():
-    found = separated(summary=made_summary(0.19))
+    found = separated(summary=made_summary(0.05))
     assert found.balanced_accuracy > 0.99
     assert len(found.warnings) == 1
-    assert "depends on the action in 19% of the states only" in found.warnings[0]
+    assert "depends on the action in 5% of the states only" in found.warnings[0]
     assert found.warnings[0][:-1] in found.line
 
 
@@ -222,7 +225,7 @@ class Fitting:
         return self._found
 
 
-@pytest.mark.parametrize(("matters", "level"), [(0.5, "INFO"), (0.1, "WARNING")])
+@pytest.mark.parametrize(("matters", "level"), [(0.5, "INFO"), (0.05, "WARNING")])
 def test_a_session_logs_the_audit_of_each_fit_in_one_line(matters, level, caplog):
     found = separated(summary=made_summary(matters))
     session = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(Fitting(found)))

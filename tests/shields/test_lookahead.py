@@ -264,7 +264,7 @@ def test_what_the_caller_labels_is_taken_as_it_is(looking_ahead, queries):
 
 # -- when to fit ---------------------------------------------------------------------------------
 
-GOOD, POOR = Evidence(0.9, 0.5, 0.4, 0.1), Evidence(0.9, 0.5, 0.1, 0.1)
+GOOD, POOR = Evidence(0.9, 0.5, 0.4, 0.1), Evidence(0.9, 0.5, 0.1, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +272,8 @@ GOOD, POOR = Evidence(0.9, 0.5, 0.4, 0.1), Evidence(0.9, 0.5, 0.1, 0.1)
     [
         (GOOD, True),
         (POOR, False),  # the verdict hardly depends on the action
+        (GOOD._replace(action_matters=0.05), True),  # most states are far enough from danger
+        (GOOD._replace(action_matters=0.0, no_safe_action=0.0), False),  # nothing is refused
         (GOOD._replace(caught=0.59), False),
         (GOOD._replace(passed=0.19), False),
         (Evidence(), False),  # nothing was held out

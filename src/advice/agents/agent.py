@@ -20,6 +20,10 @@ from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.config import AgentConfig
 from advice.types import Array, SettingError, SpaceMismatchError, Transition, as_float_vector
 
+SOON, LOOK_BACK, EXTREME = 20_000, 500, 0.99
+"""Steps after a start in which a policy may be found stuck, recent states that are looked at, and
+the size from which on an action is extreme."""
+
 
 class Batch(NamedTuple):
     """Columns of sampled rows, each (n, ...) float32."""
@@ -150,8 +154,8 @@ class Agent(ABC):
         self.replay = ReplayBuffer(config.replay_capacity, self.obs_size, self.action_size)
         noise = config.noise_theta, config.noise_sigma, config.noise_dt
         self.noise = OrnsteinUhlenbeck(self.action_size, *noise)
-        sizes = self.obs_size, self.action_size
-        self.state: Any = self.init_state(jax.random.key(seed), *sizes, config)
+        self._seed, self.restarts = seed, 0
+        self.state: Any = self._untrained()
         self._update = functools.partial(
             jitted_update, update=type(self).update_state, config=config, obs_size=self.obs_size
         )
@@ -162,6 +166,27 @@ class Agent(ABC):
     def start_episode(self) -> None:
         if self.config.noise_reset:
             self.noise.reset()
+        if self.restarts < self.config.most_restarts and self.is_stuck():
+            self.restarts += 1
+            self.state, self._copies, self.steps = self._untrained(), {}, 0
+
+    def _untrained(self) -> Any:
+        """A new state, another one after each restart."""
+        key = jax.random.key(self._seed)
+        if self.restarts:
+            key = jax.random.fold_in(key, self.restarts)
+        return self.init_state(key, self.obs_size, self.action_size, self.config)
+
+    def is_stuck(self) -> bool:
+        """True if, soon after a start, the policy gives the same extreme action in all recent
+        states: tanh has no slope there, so it would never change again."""
+        trained = self.steps - self.config.warmup_steps
+        if not 0 < trained < SOON or len(self.replay) < LOOK_BACK:
+            return False
+        rows = self.replay.rows(self.replay.added - LOOK_BACK, self.replay.added)
+        outputs = apply_numpy(self.weights("actor"), rows[:, : self.obs_size])
+        actions = np.tanh(outputs[:, : self.action_size])
+        return bool((np.abs(actions.mean(axis=0)) > EXTREME).all())
 
     def act(self, obs: Array, explore: bool = True) -> Array:
         """The action for one observation, of the action space's type and within its bounds.
@@ -216,6 +241,7 @@ class Agent(ABC):
         return arrays, {
             "noise": self.noise.value.tolist(),
             "steps": self.steps,
+            "restarts": self.restarts,
             "held": self.held.tolist(),
             "generator": self.rng.bit_generator.state,
         }
@@ -237,7 +263,7 @@ class Agent(ABC):
         steps = int(document.get("steps", self.config.warmup_steps))  # absent in earlier versions
         held = as_float_vector(document.get("held", self.held), self.action_size, "held")
         self.rng.bit_generator.state = document["generator"]
-        self.steps, self.held = steps, held
+        self.steps, self.held, self.restarts = steps, held, int(document.get("restarts", 0))
         self.state, self.noise.value = jax.tree_util.tree_unflatten(tree, fresh), noise
         self._copies = {}
 

@@ -258,7 +258,7 @@ def _warnings(found: Audit, labels: str) -> list[str]:
     if labels == "paper":
         hardly = "the shield learns where danger is, hardly which action leads there"
         warnings.append(f"safe examples are first steps and goals only: {hardly}.")
-    if (matters := found.evidence.action_matters) < ACTION_MATTERS:
+    if (matters := found.evidence.action_matters) < ACTION_MATTERS and found.evidence.is_blind:
         where = f"near danger the verdict depends on the action in {matters:.0%} of the states only"
         warnings.append(f"{where}: replacing actions helps little.")
     if (accuracy := found.balanced_accuracy) < LOW_ACCURACY:

@@ -40,6 +40,8 @@ CROWDED = 0.1
 counts whether better actions would avoid the violation."""
 MOST_SPREAD = 40
 """Actions that are tried in every state to see whether a violation can be avoided."""
+FEW_WAYS_OUT = 0.2
+"""Of the states in which an action is refused, another one must pass in more than this share."""
 FEW = 10
 """Fewer held-out steps than that say nothing."""
 MOST_STATES = 200
@@ -61,8 +63,8 @@ class Evidence(NamedTuple):
 
     @property
     def is_blind(self) -> bool:
-        """True if the verdict hardly ever depends on the action."""
-        return not self.action_matters >= 0.2
+        """True if no action passes in most of the states near danger in which one is refused."""
+        return not self.action_matters > FEW_WAYS_OUT * (self.action_matters + self.no_safe_action)
 
     @property
     def tells_actions_apart(self) -> bool:
