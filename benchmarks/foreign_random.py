@@ -4,9 +4,12 @@ and in those of ``small_worlds.py``.
     pip install '.[foreign]'
     python benchmarks/foreign_random.py
     python benchmarks/foreign_random.py --tasks Mass HiddenSpeed Cliff Joints Follow Drone
+    python benchmarks/foreign_random.py --tasks Lava Tank Lane Upright Rocks Discs Brake
+    python benchmarks/foreign_random.py --tasks Discs Brake --press
 
-For each environment and seed a random agent acts in ``ShieldedEnv(env)``, no settings changed. A
-random agent does not learn, so its episodes before arming are the ones without a shield. Printed
+For each environment and seed a random agent acts in ``ShieldedEnv(env)``, no settings changed, or
+with ``--press`` one that presses on towards danger. It does not learn, so its episodes before
+arming are the ones without a shield. Printed
 per environment, means over seeds: the episode at which the shield was armed, steps per violation
 without and with it, the ratio of violations per step, and shares of steps that were replaced and
 that had no safe action. The last line is one JSON object.
@@ -51,10 +54,14 @@ def make(task: str) -> Any:
     return gym.make(task)
 
 
-def drive(task: str, seed: int, episodes: int, most_steps: int) -> dict[str, float]:
+def drive(
+    task: str, seed: int, episodes: int, most_steps: int, press: bool = False
+) -> dict[str, float]:
     """Figures of one seed: ``episodes`` armed ones, or fewer if they take too many steps."""
-    env = advice.ShieldedEnv(make(task), seed=seed)
+    plain = make(task)
+    env = advice.ShieldedEnv(plain, seed=seed)
     env.action_space.seed(seed)
+    act = plain.press if press else env.action_space.sample
     steps, violations, replaced, none = np.zeros((4, 2))
     number = armed_at = 0
     while number - armed_at < episodes and steps[1] < most_steps and steps[0] < 10 * most_steps:
@@ -63,7 +70,7 @@ def drive(task: str, seed: int, episodes: int, most_steps: int) -> dict[str, flo
         armed_at = armed_at if armed else number + 1
         before, ended = env.session.violations, False
         while not ended:
-            *_, terminated, truncated, info = env.step(env.action_space.sample())
+            *_, terminated, truncated, info = env.step(act())
             ended = terminated or truncated
             steps[armed] += 1
             replaced[armed] += info["shield"]["intervened"]
@@ -90,12 +97,14 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--episodes", type=int, default=120, help="episodes after arming")
     parser.add_argument("--most-steps", type=int, default=30_000, help="end a seed after these")
+    parser.add_argument("--press", action="store_true", help="the agent presses on, see above")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     figures: dict[str, dict[str, float]] = {}
     for task in options.tasks:
-        rows = [drive(task, seed, options.episodes, options.most_steps) for seed in options.seeds]
+        limits = options.episodes, options.most_steps, options.press
+        rows = [drive(task, seed, *limits) for seed in options.seeds]
         mean = {key: round(float(np.mean([row[key] for row in rows])), 3) for key in rows[0]}
         figures[task] = mean
         ratios = " ".join(f"{row['ratio']:.2f}" for row in rows)

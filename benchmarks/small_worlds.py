@@ -1,6 +1,7 @@
-"""Small worlds in which a random agent fails in different ways, for ``foreign_random.py``.
+"""Small worlds in which agents fail in different ways, for ``foreign_random.py``.
 
-In some the last action decides, in others a violation is decided long before it happens.
+In some the last action decides, in others a violation is decided long before it happens. In those
+with a method ``press`` an agent may also press on towards danger, with little variation.
 """
 
 from __future__ import annotations
@@ -147,4 +148,154 @@ class Drone(World):
         return abs(x) > 4 or not 0 <= height <= 5 or abs(tilt) > 1.2
 
 
-WORLDS = {world.__name__: world for world in (Mass, HiddenSpeed, Cliff, Joints, Follow, Drone)}
+class Lava(World):
+    """Seven by seven cells, eight of them lava at random; the agent sees the 25 around it."""
+
+    limit = 80
+    observation_space, action_space = Box(0, 1, (25,)), Discrete(5)
+
+    def start(self) -> None:
+        self.cells = np.full((11, 11), 0.5, np.float32)  # walls
+        inside = np.zeros(49, np.float32)
+        middle = 24
+        inside[self.np_random.choice(np.delete(np.arange(49), middle), 8, replace=False)] = 1
+        self.cells[2:9, 2:9] = inside.reshape(7, 7)
+        self.cell = np.array([5, 5])
+
+    def observe(self) -> Any:
+        row, column = self.cell
+        return self.cells[row - 2 : row + 3, column - 2 : column + 3].ravel()
+
+    def move(self, action: Any) -> Any:
+        wanted = self.cell + [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)][int(action)]
+        if self.cells[tuple(wanted)] != 0.5:
+            self.cell = wanted
+        return self.cells[tuple(self.cell)] == 1
+
+
+class Tank(World):
+    """Two tanks in a row; the inflow of the first must keep both from running over or dry."""
+
+    limit = 300
+    observation_space, action_space = Box(shape=(2,), **ANY), Box(0, 1, (1,))
+
+    def start(self) -> None:
+        self.levels, self.demand = self.np_random.uniform(0.3, 0.6, 2), 0.5
+
+    def observe(self) -> Any:
+        return self.levels.astype(np.float32)
+
+    def move(self, action: Any) -> Any:
+        self.demand = np.clip(self.demand + self.np_random.normal(0, 0.03), 0.3, 0.6)
+        flow = 0.025 * self.levels[0]
+        self.levels[0] += 0.03 * float(action[0]) - flow
+        self.levels[1] += flow - 0.03 * self.demand * self.levels[1]
+        return self.levels.max() > 1 or self.levels.min() < 0.1
+
+
+class Lane(World):
+    """A car on a winding road: offset, heading and curvature; it must not leave its lane."""
+
+    limit = 200
+    observation_space, action_space = Box(shape=(3,), **ANY), Box(-1, 1, (1,))
+
+    def start(self) -> None:
+        self.offset, self.heading, self.bend = self.np_random.uniform(-0.3, 0.3), 0.0, 0.0
+
+    def observe(self) -> Any:
+        return np.array([self.offset, self.heading, self.bend], np.float32)
+
+    def move(self, action: Any) -> Any:
+        self.bend = np.clip(self.bend + self.np_random.normal(0, 0.1), -0.4, 0.4)
+        self.heading += 0.1 * float(action[0]) - 0.05 * self.bend
+        self.offset += 0.2 * np.sin(self.heading)
+        return abs(self.offset) > 1
+
+
+class Upright(World):
+    """A pendulum that must stay upright; its motor is too weak to lift it from far out."""
+
+    limit = 200
+    observation_space, action_space = Box(shape=(3,), **ANY), Box(-2, 2, (1,))
+
+    def start(self) -> None:
+        self.angle, self.speed = self.np_random.uniform(-0.1, 0.1, 2)
+
+    def observe(self) -> Any:
+        return np.array([np.cos(self.angle), np.sin(self.angle), self.speed], np.float32)
+
+    def move(self, action: Any) -> Any:
+        self.speed += 0.05 * (15 * np.sin(self.angle) + 3 * float(action[0]))
+        self.angle += 0.05 * self.speed
+        return abs(self.angle) > 0.5
+
+
+class Rocks(World):
+    """Rocks fall down a picture of ten by ten pixels; the agent at its bottom must evade them."""
+
+    limit = 200
+    observation_space, action_space = Box(0, 255, (10, 10, 1), np.uint8), Discrete(3)
+
+    def start(self) -> None:
+        self.picture, self.column = np.zeros((10, 10), np.uint8), 5
+
+    def observe(self) -> Any:
+        seen = self.picture.copy()
+        seen[9, self.column] = 128
+        return seen[..., None]
+
+    def move(self, action: Any) -> Any:
+        self.column = int(np.clip(self.column + int(action) - 1, 0, 9))
+        fresh = 255 * (self.np_random.random(10) < 0.08).astype(np.uint8)
+        self.picture = np.vstack([fresh, self.picture[:-1]])
+        return self.picture[9, self.column] == 255
+
+
+class Discs(World):
+    """A point among three discs that it must not touch, on the way from left to right."""
+
+    limit = 60
+    discs = np.array([[0.0, 0.0], [0.5, 0.6], [0.4, -0.6]])
+    observation_space, action_space = Box(-2, 2, (2,)), Box(-1, 1, (2,))
+
+    def start(self) -> None:
+        self.place = np.array([-1.0, self.np_random.uniform(-0.8, 0.8)])
+
+    def observe(self) -> Any:
+        return self.place.astype(np.float32)
+
+    def move(self, action: Any) -> Any:
+        moved = self.place + 0.08 * np.clip(action, -1, 1) + self.np_random.normal(0, 0.01, 2)
+        self.place = np.clip(moved, -1.5, 1.5)
+        return np.linalg.norm(self.discs - self.place, axis=1).min() < 0.3
+
+    def press(self) -> Any:
+        wanted = np.clip(3 * (np.array([1.2, 0.0]) - self.place), -1, 1)
+        return np.clip(wanted + self.np_random.normal(0, 0.2, 2), -1, 1).astype(np.float32)
+
+
+class Brake(World):
+    """A vehicle between walls: it must stop before each, then it may go on."""
+
+    limit = 200
+    observation_space, action_space = Box(shape=(2,), **ANY), Box(-1, 1, (1,))
+
+    def start(self) -> None:
+        self.speed, self.gap = 0.0, self.np_random.uniform(2, 6)
+
+    def observe(self) -> Any:
+        return np.array([min(self.gap, 3.0), self.speed], np.float32)
+
+    def move(self, action: Any) -> Any:
+        self.speed = np.clip(self.speed + 0.06 * float(action[0]), 0, 1)
+        self.gap -= 0.2 * self.speed
+        if self.gap < 0.8 and self.speed < 0.05:
+            self.gap = self.np_random.uniform(2, 6)
+        return self.gap < 0
+
+    def press(self) -> Any:
+        return np.clip(self.np_random.normal(0.7, 0.5, 1), -1, 1).astype(np.float32)
+
+
+_RANDOM = (Mass, HiddenSpeed, Cliff, Joints, Follow, Drone, Lava, Tank, Lane, Upright, Rocks)
+WORLDS = {world.__name__: world for world in (*_RANDOM, Discs, Brake)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -214,6 +215,8 @@ def test_a_killed_worker_is_retried_and_a_cell_that_cannot_write_hurts_no_other(
     assert [cell.folder.path for cell in outcome.failed] == [unwritable.folder.path]
     assert "File exists" in status_of(unwritable).reason
     compare(cells, undisturbed)
+    said = (cells[0].folder.path / "log.txt").read_text()
+    assert re.search(r"^after episode \d+: the shield is fitted and armed: ", said, re.MULTILINE)
 
 
 def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from advice.config import TrainConfig, to_dict
 from advice.files import read_arrays, write_atomically
 from advice.runs.checkpoints import read_part
 from advice.runs.grid import Cell
-from advice.runs.loop import ActiveRun, Result, train
+from advice.runs.loop import ActiveRun, Listener, Result, train
 from advice.runs.methods import find_method
 from advice.runs.records import RunFolder, provenance
 from advice.types import Array, EpisodeRecord, Transition
@@ -141,9 +141,9 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
     run.folder.note(branched={**source, "commit": made.get("commit")})
 
 
-def train_cell(cell: Cell) -> Result:
+def train_cell(cell: Cell, listener: Listener | None = None) -> Result:
     """:func:`advice.runs.loop.train`, beginning with what the run shares with its trunk."""
-    run = partial(train, cell.config, cell.folder, keep=cell.keep)
+    run = partial(train, cell.config, cell.folder, listener, keep=cell.keep)
     trunk, again = RunFolder(cell.trunk or ""), False
     episodes = cell.shared if cell.trunk and trunk.config_file.exists() else 0
     while episodes:

@@ -18,12 +18,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from advice.config import TrainConfig
 from advice.runs.branching import may_branch, train_cell
+from advice.runs.checkpoints import Counters
 from advice.runs.grid import Cell
-from advice.runs.loop import signals_to
+from advice.runs.loop import Listener, signals_to
 from advice.runs.records import FolderLockedError, RunFolder
 from advice.threads import ONE_THREAD, one_thread
-from advice.types import AdviceError
+from advice.types import AdviceError, EpisodeRecord
 
 DONE, FAILED, LOCKED, STOPPED = 0, 1, 75, 130  # how a process of a cell ends
 POLL_SECONDS = 0.2
@@ -147,14 +149,29 @@ class _Worker:
                 file.write_text(f"{reason}, see log.txt\n")
 
 
-def run_cell(cell: Cell, command: list[str]) -> int:
+class Log(Listener):
+    """Prints what a run says, which a process writes to its cell's log.txt."""
+
+    _episode = 0
+
+    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+        self._episode = record.episode
+
+    def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None:
+        self._episode = counters.episode
+
+    def said(self, message: str) -> None:
+        print(f"after episode {self._episode}: {message}", flush=True)
+
+
+def run_cell(cell: Cell, command: list[str], listener: Listener | None = None) -> int:
     """Train one cell; the reason of a failure is written to its error file."""
     sys.argv[1:] = command  # what the user typed, for the records
     try:
         cell.folder.error_file.unlink(missing_ok=True)
         if cell.after and not RunFolder(cell.after).done_file.exists():
             raise AdviceError("the run whose shield this one starts with has failed")
-        return DONE if train_cell(cell).finished else STOPPED
+        return DONE if train_cell(cell, listener).finished else STOPPED
     except FolderLockedError:
         return LOCKED
     except KeyboardInterrupt:
@@ -228,4 +245,4 @@ if __name__ == "__main__":
     with suppress(OSError, AttributeError):  # Linux ends this process with its parent, even a hung
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == _order["parent"]:  # or it ended before
-        sys.exit(run_cell(Cell.from_row(_order["cell"]), _order["command"]))
+        sys.exit(run_cell(Cell.from_row(_order["cell"]), _order["command"], Log()))
