@@ -278,11 +278,17 @@ def test_arming_early_has_a_headline_of_its_own(tmp_path: Path) -> None:
     (alone,) = write_report([tmp_path], tmp_path / "report").claims
     assert "on randomised-goal (armed early, all episodes counted)" in alone.sentence
     (task,) = load([tmp_path]).tasks
+    assert [(group.method, group.label) for group in task.pictured] == [
+        ("ddpg", ""),
+        ("advice", "armed early"),
+    ]
     goals = [run.total("success") for run in task.variants["early"][0].runs]
     assert f"In 120 episodes it reaches {np.mean(goals):.0f} goals" in alone.sentence
     write_grid(tmp_path / "core", methods=("advice",))
     both = [claim.sentence for claim in write_report([tmp_path], tmp_path / "report").claims]
     assert ["armed early" in sentence for sentence in both] == [False, True]
+    (task,) = load([tmp_path]).tasks
+    assert [group.label for group in task.pictured] == ["", ""]
 
 
 def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:

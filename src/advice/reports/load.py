@@ -140,6 +140,13 @@ class TaskRuns(NamedTuple):
         return [Variant("", method, runs) for method, runs in self.methods.items()]
 
     @property
+    def pictured(self) -> list[Variant]:
+        """The comparison's runs, and those of the first variant of each method that it lacks."""
+        first = {group.method: group for group in reversed(self.groups)}
+        lacking = [group for method, group in first.items() if method not in self.methods]
+        return [*self.compared, *lacking]
+
+    @property
     def groups(self) -> list[Variant]:
         """The comparison's runs, then all variants."""
         return [*self.compared, *(variant for found in self.variants.values() for variant in found)]

@@ -192,7 +192,7 @@ def _curves(
 
 def _k_figures(task: TaskRuns) -> list[Exhibit]:
     """K of one run, where it changes if there is such a run: all of it, and up close."""
-    runs = [run for group in reversed(task.compared) for run in usable(group.runs)]
+    runs = [run for group in reversed(task.pictured) for run in usable(group.runs)]
     armed = [run for run in runs if run.column("k").any()]
     if not armed:
         return []

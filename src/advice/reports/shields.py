@@ -71,7 +71,7 @@ def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, 
 
 def _example(task: TaskRuns) -> Run | None:
     """The first run with a fitted shield; one with interventions if there is one."""
-    runs = [run for group in reversed(task.compared) for run in usable(group.runs)]
+    runs = [run for group in reversed(task.pictured) for run in usable(group.runs)]
     fitted = [run for run in runs if run.folder.shield_file.exists() and run.column("k").any()]
     busy = [run for run in fitted if run.column("interventions").any()]
     return next(iter(busy or fitted), None)
@@ -158,8 +158,10 @@ def plot_latent(axes: Any, shield: Shield) -> None:
 def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> Exhibit:
     """The last episodes that every method has begun from the same place."""
     runs = {
-        method: {run.config.seed: run for run in found if run.folder.actions_file.exists()}
-        for method, found in task.methods.items()
+        group.method: {
+            run.config.seed: run for run in group.runs if run.folder.actions_file.exists()
+        }
+        for group in task.pictured
     }
     runs = {method: found for method, found in runs.items() if found}
     common = set.intersection(*map(set, runs.values())) if runs else set()
