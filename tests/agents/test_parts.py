@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from practice import updated
 
-from advice.agents.agent import Agent, OrnsteinUhlenbeck, ReplayBuffer, as_batch
+from advice.agents.agent import PATIENCE, Agent, OrnsteinUhlenbeck, ReplayBuffer, as_batch
 from advice.agents.csc import CSC
 from advice.agents.ddpg import DDPG, DDPGLagrangian, td_target
 from advice.agents.networks import (
@@ -236,6 +236,10 @@ def stuck_agent(kind: type[Agent], **settings: int) -> Agent:
 def test_a_policy_that_is_stuck_soon_after_its_start_starts_anew(kind: type[Agent]) -> None:
     agent = stuck_agent(kind)
     first = kind(OBS, ACT, agent.config, 0).snapshot()[0]
+    for _ in range(PATIENCE - 1):
+        agent.start_episode()
+    assert agent.restarts == 0
+    agent.restore(*agent.snapshot())  # also how long it has been stuck
     agent.start_episode()
     assert (agent.restarts, agent.steps) == (1, 0)
     assert np.abs(agent.act(np.ones(3, np.float32), explore=False)).max() < 0.5
@@ -252,7 +256,7 @@ def test_only_a_policy_that_is_stuck_starts_anew() -> None:
     agent = stuck_agent(DDPG)
     agent.steps = 10  # in its warm-up
     assert not agent.is_stuck()
-    agent.steps = 20_010  # long after its start it may be as it is for a reason
+    agent.steps = 50_010  # long after its start it may be as it is for a reason
     assert not agent.is_stuck()
     agent.steps = 600
     assert agent.is_stuck()
@@ -264,5 +268,6 @@ def test_only_a_policy_that_is_stuck_starts_anew() -> None:
         assert not agent.is_stuck()
     for settings, restarts in (({"most_restarts": 0}, 0), ({"most_restarts": 2}, 1)):
         agent = stuck_agent(DDPG, **settings)
-        agent.start_episode()
+        for _ in range(PATIENCE):
+            agent.start_episode()
         assert agent.restarts == restarts

@@ -20,9 +20,9 @@ from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.config import AgentConfig
 from advice.types import Array, SettingError, SpaceMismatchError, Transition, as_float_vector
 
-SOON, LOOK_BACK, EXTREME = 20_000, 500, 0.99
-"""Steps after a start in which a policy may be found stuck, recent states that are looked at, and
-the size from which on an action is extreme."""
+SOON, LOOK_BACK, EXTREME, PATIENCE = 50_000, 500, 0.99, 8
+"""Steps after a start in which a policy may be found stuck, recent states that are looked at, the
+size from which on an action is extreme, and episodes in a row after which a policy starts anew."""
 
 
 class Batch(NamedTuple):
@@ -154,7 +154,7 @@ class Agent(ABC):
         self.replay = ReplayBuffer(config.replay_capacity, self.obs_size, self.action_size)
         noise = config.noise_theta, config.noise_sigma, config.noise_dt
         self.noise = OrnsteinUhlenbeck(self.action_size, *noise)
-        self._seed, self.restarts = seed, 0
+        self._seed, self.restarts, self.stuck = seed, 0, 0  # stuck: for how many episodes
         self.state: Any = self._untrained()
         self._update = functools.partial(
             jitted_update, update=type(self).update_state, config=config, obs_size=self.obs_size
@@ -166,9 +166,12 @@ class Agent(ABC):
     def start_episode(self) -> None:
         if self.config.noise_reset:
             self.noise.reset()
-        if self.restarts < self.config.most_restarts and self.is_stuck():
+        if self.restarts == self.config.most_restarts:
+            return
+        self.stuck = self.stuck + 1 if self.is_stuck() else 0
+        if self.stuck == PATIENCE:
             self.restarts += 1
-            self.state, self._copies, self.steps = self._untrained(), {}, 0
+            self.state, self._copies, self.steps, self.stuck = self._untrained(), {}, 0, 0
 
     def _untrained(self) -> Any:
         """A new state, another one after each restart."""
@@ -179,7 +182,7 @@ class Agent(ABC):
 
     def is_stuck(self) -> bool:
         """True if, soon after a start, the policy gives the same extreme action in all recent
-        states: tanh has no slope there, so it would never change again."""
+        states: tanh has no slope there, so it hardly ever changes again."""
         trained = self.steps - self.config.warmup_steps
         if not 0 < trained < SOON or len(self.replay) < LOOK_BACK:
             return False
@@ -241,7 +244,7 @@ class Agent(ABC):
         return arrays, {
             "noise": self.noise.value.tolist(),
             "steps": self.steps,
-            "restarts": self.restarts,
+            "restarts": [self.restarts, self.stuck],
             "held": self.held.tolist(),
             "generator": self.rng.bit_generator.state,
         }
@@ -263,7 +266,8 @@ class Agent(ABC):
         steps = int(document.get("steps", self.config.warmup_steps))  # absent in earlier versions
         held = as_float_vector(document.get("held", self.held), self.action_size, "held")
         self.rng.bit_generator.state = document["generator"]
-        self.steps, self.held, self.restarts = steps, held, int(document.get("restarts", 0))
+        self.restarts, self.stuck = map(int, document.get("restarts", (0, 0)))
+        self.steps, self.held = steps, held
         self.state, self.noise.value = jax.tree_util.tree_unflatten(tree, fresh), noise
         self._copies = {}
 
