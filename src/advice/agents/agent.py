@@ -166,7 +166,7 @@ class Agent(ABC):
     def start_episode(self) -> None:
         if self.config.noise_reset:
             self.noise.reset()
-        if self.restarts == self.config.most_restarts:
+        if self.restarts >= self.config.most_restarts:
             return
         self.stuck = self.stuck + 1 if self.is_stuck() else 0
         if self.stuck == PATIENCE:
@@ -186,7 +186,7 @@ class Agent(ABC):
         trained = self.steps - self.config.warmup_steps
         if not 0 < trained < SOON or len(self.replay) < LOOK_BACK:
             return False
-        rows = self.replay.rows(self.replay.added - LOOK_BACK, self.replay.added)
+        rows = self.replay.rows(self.replay.added - LOOK_BACK, self.replay.added)[::10]  # enough
         outputs = apply_numpy(self.weights("actor"), rows[:, : self.obs_size])
         actions = np.tanh(outputs[:, : self.action_size])
         return bool((np.abs(actions.mean(axis=0)) > EXTREME).all())

@@ -152,7 +152,7 @@ def plot_latent(axes: Any, shield: Shield) -> None:
     axes.set(title="Latent space", xlabel="latent 1", ylabel="latent 2")
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     axes.grid(visible=False)
-    axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1)
+    axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1, frameon=True)
 
 
 def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> Exhibit:
