@@ -99,6 +99,8 @@ def main() -> None:
     parser.add_argument("--most-steps", type=int, default=30_000, help="end a seed after these")
     parser.add_argument("--press", action="store_true", help="the agent presses on, see above")
     options = parser.parse_args()
+    if options.press and not all(hasattr(WORLDS.get(task), "press") for task in options.tasks):
+        parser.error("--press: expected --tasks with a method press: Discs, Brake")
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     figures: dict[str, dict[str, float]] = {}

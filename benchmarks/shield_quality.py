@@ -35,9 +35,9 @@ from advice.runs.methods import episode_seed
 from advice.runs.records import RunFolder
 from advice.shields import lookahead
 from advice.shields.base import NoShield
+from advice.shields.decisions import StepGuard
 from advice.shields.fit import fit_model
 from advice.shields.memory import Steps
-from advice.shields.session import StepGuard
 from advice.shields.shield import Shield
 from advice.types import Outcome, Verdict
 

@@ -236,20 +236,25 @@ def stuck_agent(kind: type[Agent], **settings: int) -> Agent:
 def test_a_policy_that_is_stuck_soon_after_its_start_starts_anew(kind: type[Agent]) -> None:
     agent = stuck_agent(kind)
     first = kind(OBS, ACT, agent.config, 0).snapshot()[0]
-    for _ in range(PATIENCE - 1):
-        agent.start_episode()
-    assert agent.restarts == 0
-    agent.restore(*agent.snapshot())  # also how long it has been stuck
-    agent.start_episode()
+    assert not agent.restart_if_stuck()
+    agent.restore(*agent.snapshot())  # also since when it is stuck
+    agent.steps += PATIENCE - 1
+    assert not agent.restart_if_stuck()
+    agent.steps += 1
+    kept = {name: array for name, array in agent.snapshot()[0].items() if "y_critic" in name}
+    assert agent.restart_if_stuck()
     assert (agent.restarts, agent.steps) == (1, 0)
+    if kind is CSC:
+        assert kept
+        np.testing.assert_equal({name: agent.snapshot()[0][name] for name in kept}, kept)
     assert np.abs(agent.act(np.ones(3, np.float32), explore=False)).max() < 0.5
     weights = {name: array for name, array in agent.snapshot()[0].items() if "weight" in name}
     assert any((array != first[name]).any() for name, array in weights.items())  # other ones
     again = kind(OBS, ACT, agent.config, 0)
     again.restore(*agent.snapshot())
     assert again.restarts == 1
-    agent.start_episode()  # its new policy is near the middle
-    assert agent.restarts == 1
+    agent.steps = 600
+    assert not agent.is_stuck()  # its new policy is near the middle
 
 
 def test_only_a_policy_that_is_stuck_starts_anew() -> None:
@@ -261,13 +266,14 @@ def test_only_a_policy_that_is_stuck_starts_anew() -> None:
     agent.steps = 600
     assert agent.is_stuck()
     last = agent.state.actor.network[-1]
-    for bias in ([30.0, 0.0], [2.0, -2.0]):  # one wheel varies; tanh(2) = 0.96
+    for bias in ([30.0, 0.0], [3.0, -3.0]):  # one wheel varies; both may still change
         network = (*agent.state.actor.network[:-1], last._replace(bias=jnp.array(bias)))
         agent.state = agent.state._replace(actor=agent.state.actor._replace(network=network))
         agent._copies = {}
         assert not agent.is_stuck()
     for settings, restarts in (({"most_restarts": 0}, 0), ({"most_restarts": 2}, 1)):
         agent = stuck_agent(DDPG, **settings)
-        for _ in range(PATIENCE):
-            agent.start_episode()
+        agent.restart_if_stuck()
+        agent.steps += PATIENCE
+        agent.restart_if_stuck()
         assert agent.restarts == restarts

@@ -20,9 +20,16 @@ from advice.agents.networks import Network, apply_numpy, rate_numpy
 from advice.config import AgentConfig
 from advice.types import Array, SettingError, SpaceMismatchError, Transition, as_float_vector
 
-SOON, LOOK_BACK, EXTREME, PATIENCE = 50_000, 500, 0.99, 8
-"""Steps after a start in which a policy may be found stuck, recent states that are looked at, the
-size from which on an action is extreme, and episodes in a row after which a policy starts anew."""
+SOON = 50_000
+"""Steps after a start in which a policy may be found stuck."""
+LOOK_BACK = 500
+"""Stored steps of which every tenth is looked at for that."""
+SATURATED = 5.0
+"""Outputs beyond this hardly change with learning: the slope of tanh is below 0.0002 there."""
+PATIENCE = 8_000
+"""Steps for which a policy must be stuck before it starts anew."""
+KEPT = ("safety_critic", "cost_critic")
+"""What a restart does not renew: they learn from costs, whatever the policy does."""
 
 
 class Batch(NamedTuple):
@@ -154,7 +161,8 @@ class Agent(ABC):
         self.replay = ReplayBuffer(config.replay_capacity, self.obs_size, self.action_size)
         noise = config.noise_theta, config.noise_sigma, config.noise_dt
         self.noise = OrnsteinUhlenbeck(self.action_size, *noise)
-        self._seed, self.restarts, self.stuck = seed, 0, 0  # stuck: for how many episodes
+        self._seed, self.restarts = seed, 0
+        self.stuck_since = -1  # the step; -1 if it is not stuck
         self.state: Any = self._untrained()
         self._update = functools.partial(
             jitted_update, update=type(self).update_state, config=config, obs_size=self.obs_size
@@ -166,12 +174,22 @@ class Agent(ABC):
     def start_episode(self) -> None:
         if self.config.noise_reset:
             self.noise.reset()
-        if self.restarts >= self.config.most_restarts:
-            return
-        self.stuck = self.stuck + 1 if self.is_stuck() else 0
-        if self.stuck == PATIENCE:
-            self.restarts += 1
-            self.state, self._copies, self.steps, self.stuck = self._untrained(), {}, 0, 0
+
+    def restart_if_stuck(self) -> bool:
+        """Between two episodes: start anew, with another warm-up, if the policy has been stuck for
+        long; True if so."""
+        if self.restarts >= self.config.most_restarts or not self.is_stuck():
+            self.stuck_since = -1
+            return False
+        if self.stuck_since < 0:
+            self.stuck_since = self.steps
+        if self.steps - self.stuck_since < PATIENCE:
+            return False
+        self.restarts += 1
+        kept = {name: getattr(self.state, name) for name in KEPT if hasattr(self.state, name)}
+        self.state = self._untrained()._replace(**kept)
+        self._copies, self.steps, self.stuck_since = {}, 0, -1
+        return True
 
     def _untrained(self) -> Any:
         """A new state, another one after each restart."""
@@ -181,15 +199,18 @@ class Agent(ABC):
         return self.init_state(key, self.obs_size, self.action_size, self.config)
 
     def is_stuck(self) -> bool:
-        """True if, soon after a start, the policy gives the same extreme action in all recent
-        states: tanh has no slope there, so it hardly ever changes again."""
+        """True if, soon after a start, the policy gives the same extreme action in recent states.
+
+        Where tanh is flat there is no gradient, so such a policy may never change again.
+        """
         trained = self.steps - self.config.warmup_steps
         if not 0 < trained < SOON or len(self.replay) < LOOK_BACK:
             return False
-        rows = self.replay.rows(self.replay.added - LOOK_BACK, self.replay.added)[::10]  # enough
+        rows = self.replay.rows(self.replay.added - LOOK_BACK, self.replay.added)[::10]
         outputs = apply_numpy(self.weights("actor"), rows[:, : self.obs_size])
-        actions = np.tanh(outputs[:, : self.action_size])
-        return bool((np.abs(actions.mean(axis=0)) > EXTREME).all())
+        outputs = outputs[:, : self.action_size]
+        least, most = outputs.min(axis=0), outputs.max(axis=0)
+        return bool(((least > SATURATED) | (most < -SATURATED)).all())
 
     def act(self, obs: Array, explore: bool = True) -> Array:
         """The action for one observation, of the action space's type and within its bounds.
@@ -244,7 +265,8 @@ class Agent(ABC):
         return arrays, {
             "noise": self.noise.value.tolist(),
             "steps": self.steps,
-            "restarts": [self.restarts, self.stuck],
+            "restarts": self.restarts,
+            "stuck_since": self.stuck_since,
             "held": self.held.tolist(),
             "generator": self.rng.bit_generator.state,
         }
@@ -265,9 +287,11 @@ class Agent(ABC):
         noise = as_float_vector(document["noise"], len(self.noise.value), "noise")
         steps = int(document.get("steps", self.config.warmup_steps))  # absent in earlier versions
         held = as_float_vector(document.get("held", self.held), self.action_size, "held")
+        restarts, since = int(document.get("restarts", 0)), int(document.get("stuck_since", -1))
+        if min(steps, restarts, since + 1) < 0:
+            raise ValueError(f"expected steps and restarts from 0 on, found {document}")
         self.rng.bit_generator.state = document["generator"]
-        self.restarts, self.stuck = map(int, document.get("restarts", (0, 0)))
-        self.steps, self.held = steps, held
+        self.steps, self.held, self.restarts, self.stuck_since = steps, held, restarts, since
         self.state, self.noise.value = jax.tree_util.tree_unflatten(tree, fresh), noise
         self._copies = {}
 

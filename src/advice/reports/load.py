@@ -141,10 +141,19 @@ class TaskRuns(NamedTuple):
 
     @property
     def pictured(self) -> list[Variant]:
-        """The comparison's runs, and those of the first variant of each method that it lacks."""
-        first = {group.method: group for group in reversed(self.groups)}
-        lacking = [group for method, group in first.items() if method not in self.methods]
-        return [*self.compared, *lacking]
+        """The comparison's runs, and if there are none of ADVICE those armed early."""
+        early = None if "advice" in self.methods else self.early
+        return [*self.compared, *([early] if early else [])]
+
+    @property
+    def early(self) -> Variant | None:
+        """ADVICE armed early, if its episodes and environment are the comparison's."""
+        for found in (v for v in self.variants.get("early", []) if v.method == "advice"):
+            groups = [*self.compared, found]
+            alike = {(r.config.episodes, str(r.config.env)) for g in groups for r in g.runs}
+            if len(alike) == 1:
+                return found
+        return None
 
     @property
     def groups(self) -> list[Variant]:

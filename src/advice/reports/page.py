@@ -104,13 +104,12 @@ def _graded(task: TaskRuns) -> bool:
 
 def _claims(task: TaskRuns) -> list[Claim]:
     """After activation, and of ADVICE armed early from the first episode on."""
-    early = next((v.runs for v in task.variants.get("early", []) if v.method == "advice"), None)
     claims = []
-    if early is None or "advice" in task.methods:
+    if task.early is None or "advice" in task.methods:
         claims += _claims_of(task, task.task, task.methods, task.activation)
-    if early is not None:
+    if task.early is not None:
         about = f"{task.task} (armed early, all episodes counted)"
-        claims += _claims_of(task, about, {**task.methods, "advice": early}, 0)
+        claims += _claims_of(task, about, {**task.methods, "advice": task.early.runs}, 0)
     return claims
 
 

@@ -89,6 +89,9 @@ class _Recorded:
     def multiplier(self) -> float:
         return self._records[self._episode - 1].multiplier
 
+    def restart_if_stuck(self) -> bool:
+        return False
+
     def start_episode(self) -> None:
         self._episode += 1
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from advice.config import TrainConfig
+from advice.printing import printable
 from advice.runs.branching import may_branch, train_cell
 from advice.runs.checkpoints import Counters
 from advice.runs.grid import Cell
@@ -150,28 +151,30 @@ class _Worker:
 
 
 class Log(Listener):
-    """Prints what a run says, which a process writes to its cell's log.txt."""
+    """Writes what a run says to the log.txt of its folder."""
 
-    _episode = 0
-
-    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
-        self._episode = record.episode
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder, self._episode = folder, 0
 
     def started(self, config: TrainConfig, folder: RunFolder, counters: Counters) -> None:
         self._episode = counters.episode
 
+    def episode_ended(self, record: EpisodeRecord, counters: Counters) -> None:
+        self._episode = record.episode
+
     def said(self, message: str) -> None:
-        print(f"after episode {self._episode}: {message}", flush=True)
+        with suppress(OSError), open(self._folder.path / "log.txt", "a", encoding="utf-8") as log:
+            log.write(f"after episode {self._episode}: {printable(message)}\n")
 
 
-def run_cell(cell: Cell, command: list[str], listener: Listener | None = None) -> int:
+def run_cell(cell: Cell, command: list[str]) -> int:
     """Train one cell; the reason of a failure is written to its error file."""
     sys.argv[1:] = command  # what the user typed, for the records
     try:
         cell.folder.error_file.unlink(missing_ok=True)
         if cell.after and not RunFolder(cell.after).done_file.exists():
             raise AdviceError("the run whose shield this one starts with has failed")
-        return DONE if train_cell(cell, listener).finished else STOPPED
+        return DONE if train_cell(cell, Log(cell.folder)).finished else STOPPED
     except FolderLockedError:
         return LOCKED
     except KeyboardInterrupt:
@@ -245,4 +248,4 @@ if __name__ == "__main__":
     with suppress(OSError, AttributeError):  # Linux ends this process with its parent, even a hung
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == _order["parent"]:  # or it ended before
-        sys.exit(run_cell(Cell.from_row(_order["cell"]), _order["command"], Log()))
+        sys.exit(run_cell(Cell.from_row(_order["cell"]), _order["command"]))

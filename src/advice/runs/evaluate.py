@@ -17,7 +17,7 @@ from advice.runs.methods import build, environment_of, episode_seed
 from advice.runs.records import RunFolder
 from advice.shields.base import NoShield, PostShield
 from advice.shields.bounds import clopper_pearson
-from advice.shields.session import StepGuard
+from advice.shields.decisions import StepGuard
 from advice.shields.shield import Shield
 from advice.types import AdviceError, Array, BrokenFileError, Verdict
 

@@ -205,6 +205,9 @@ class ActiveRun:
         with self._naming_the_step():
             obs = np.array(env.reset(seed=episode_seed(self.config.seed, number))[0])
         self._check(obs)
+        if agent.restart_if_stuck():
+            which = f"restart {agent.restarts} of at most {self.config.agent.most_restarts}"
+            self.listener.said(f"the policy was stuck at one action and starts anew ({which})")
         agent.start_episode()
         session.start_episode()
         episode_return, ended = 0.0, False

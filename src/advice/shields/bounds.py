@@ -133,7 +133,9 @@ class DriftAlarm:
         self.alarmed = self.alarmed | (self.evidence >= 1.0 / self.false_alarms)
         return self.alarmed
 
-    def __str__(self) -> str:
+    @property
+    def warning(self) -> str:
+        """What to say once the alarm is given."""
         return (
             f"{self.violations} of the last {self.episodes} episodes had a violation, more than "
             f"the {self.certified:.1%} that were certified allow; the task, the agent or the "

@@ -63,8 +63,9 @@ class Evidence(NamedTuple):
 
     @property
     def is_blind(self) -> bool:
-        """True if no action passes in most of the states near danger in which one is refused."""
-        return not self.action_matters > FEW_WAYS_OUT * (self.action_matters + self.no_safe_action)
+        """True if hardly any action passes in the states near danger in which one is refused."""
+        least = FEW_WAYS_OUT * (self.action_matters + self.no_safe_action)
+        return not self.action_matters > max(least, 0.01)
 
     @property
     def tells_actions_apart(self) -> bool:

@@ -320,7 +320,7 @@ class ShieldSession:
             if episode.violated:
                 self.usual_cost.append(episode.cost)
         elif alarm is not None and not alarm.alarmed and alarm.update(episode.violated):
-            self._warn(f"drift alarm: {alarm}")
+            self._warn(f"drift alarm: {alarm.warning}")
         self._compare(episode)
         # K counts violations that cost at least what was usual before arming; where a violation
         # ends the episode, every violation costs the same
