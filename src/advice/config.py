@@ -25,7 +25,7 @@ RETIRED_SETTINGS = {
 }
 """Settings of earlier versions, by class name. Saved settings may have them; they are ignored."""
 EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
-    "AgentConfig": {"warmup_steps": 0, "most_restarts": 0},
+    "AgentConfig": {"warmup_steps": 0},
     "ShieldConfig": {
         **{"arm": "fixed", "labels": "paper", "refit_episodes": 0},
         **{"hold": 0, "learn_from": "executed"},
