@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from advice.config import TrainConfig
-from advice.printing import printable
 from advice.runs.branching import may_branch, train_cell
 from advice.runs.checkpoints import Counters
 from advice.runs.grid import Cell
@@ -164,7 +163,7 @@ class Log(Listener):
 
     def said(self, message: str) -> None:
         with suppress(OSError), open(self._folder.path / "log.txt", "a", encoding="utf-8") as log:
-            log.write(f"after episode {self._episode}: {printable(message)}\n")
+            log.write(f"after episode {self._episode}: {message}\n")
 
 
 def run_cell(cell: Cell, command: list[str]) -> int:
