@@ -149,6 +149,7 @@ FORGERIES = {
     "a scalar for the points": lambda a, d: a.update({"points.latent": np.zeros(())}),
     "held-out points of another kind": lambda a, d: a.update({"points.held_out": np.zeros((2, 2))}),
     "all points held out": lambda a, d: a["points.held_out"].fill(True),
+    "points beyond measure": lambda a, d: a["points.latent"].fill(1e300),
     "steps of another size": lambda a, d: a.update({"steps.features": np.zeros((2, 2))}),
     "steps that are not numbers": lambda a, d: a["steps.features"].fill(np.inf),
     "an outcome that is none": lambda a, d: a["steps.outcomes"].fill(7),

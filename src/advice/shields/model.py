@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from advice.config import ShieldConfig
 from advice.shields.encoder import Encoder, EncoderWeights, Floats
 from advice.shields.neighbours import Neighbours
-from advice.shields.spaces import Candidates, FeatureSpace, Space, check_size
+from advice.shields.spaces import LARGE, Candidates, FeatureSpace, Space, check_size
 from advice.shields.warp import Warp
 from advice.types import Array
 
@@ -128,7 +128,7 @@ class FittedModel:
             and points.latent.shape == (count, latent)
             and all(x.shape == (count,) for x in points[1:])
             and not points.held_out.all()
-            and bool(np.isfinite(points.latent).all())
+            and bool((np.abs(points.latent) < LARGE).all())  # or distances would overflow
         )
         risk, calm = arrays.get("risk"), arrays.get("calm")
         if calm is not None:
