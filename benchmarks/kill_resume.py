@@ -4,6 +4,7 @@
 
 Every trial starts ``python -m advice train`` anew, kills it with SIGKILL after a random time (often
 in the middle of a save: the checkpoints come as fast as they can), and goes on until it is done.
+The trials take the six methods in turn; the shield of ADVICE is fitted anew every five episodes.
 A trial counts as identical when records (but for the seconds), actions, weights, shield and
 counters equal the undisturbed run's, bit for bit.
 """
@@ -11,6 +12,7 @@ counters equal the undisturbed run's, bit for bit.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -26,11 +28,11 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "runs")]
 
 from helpers import assert_same_run
 
+from advice.runs.studies import SIX_METHODS
 from advice.threads import one_thread
 
 OPTIONS = {
     "--task": "tiny:Corridor",
-    "--method": "advice",
     "--episodes": "40",
     "--checkpoint-seconds": "0",
     "--agent.hidden-size": "16",
@@ -38,30 +40,45 @@ OPTIONS = {
     "--agent.replay-capacity": "300",
     "--shield.construction-episodes": "15",
     "--shield.hidden-size": "16",
-    "--shield.max-epochs": "4",
+    "--shield.fit-steps": "60",
+    "--shield.refit-episodes": "5",
 }
-RUN = Path("tiny_Corridor/advice/seed-0")
 
 
-def start(out: Path) -> subprocess.Popen[bytes]:
+def start(method: str, out: Path) -> subprocess.Popen[bytes]:
     words = [word for pair in OPTIONS.items() for word in pair]
     paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, "-m", "advice", "train", *words, "--out", str(out)],
+        [sys.executable, "-m", "advice", "train", "--method", method, *words, "--out", str(out)],
         env=one_thread({**os.environ, "PYTHONPATH": paths}),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
 
 
-def trial(out: Path, whole: Path, kills: int, longest: float, rng: random.Random) -> int:
+def finish(method: str, out: Path) -> Path:
+    """Run to the end; the folder of the run."""
+    process = start(method, out)
+    _, errors = process.communicate()
+    if process.returncode:
+        raise SystemExit(errors.decode())
+    return folder(method, out)
+
+
+def folder(method: str, out: Path) -> Path:
+    return out / "tiny_Corridor" / method / "seed-0"
+
+
+def trial(
+    method: str, out: Path, whole: Path, kills: int, longest: float, rng: random.Random
+) -> int:
     """Kill one run ``kills`` times (fewer if it is done before), finish it, compare."""
-    done = 0
+    done, run = 0, folder(method, out)
     for _ in range(kills):
-        process = start(out)
+        process = start(method, out)
         # wait until it is past its imports, so that the kill meets real work
-        began, before = time.monotonic(), latest_change(out / RUN)
-        while process.poll() is None and latest_change(out / RUN) == before:
+        began, before = time.monotonic(), latest_change(run)
+        while process.poll() is None and latest_change(run) == before:
             if time.monotonic() - began > 60:
                 break
             time.sleep(0.005)
@@ -71,11 +88,7 @@ def trial(out: Path, whole: Path, kills: int, longest: float, rng: random.Random
         process.send_signal(signal.SIGKILL)
         process.wait()
         done += 1
-    process = start(out)
-    _, errors = process.communicate()
-    if process.returncode:
-        raise SystemExit(errors.decode())
-    assert_same_run(whole / RUN, out / RUN)
+    assert_same_run(whole, finish(method, out))
     return done
 
 
@@ -91,26 +104,23 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    identical = kills = trials = 0
+    killed = dict.fromkeys(SIX_METHODS, 0)
+    wholes: dict[str, Path] = {}
+    longest: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        whole = Path(scratch) / "whole"
-        began = time.monotonic()
-        process = start(whole)
-        _, errors = process.communicate()
-        if process.returncode:
-            raise SystemExit(errors.decode())
-        longest = (time.monotonic() - began) / options.per_trial / 2
-        while kills < options.kills:
-            trials += 1
-            planned = min(options.per_trial, options.kills - kills)
-            survived = trial(Path(scratch) / f"trial-{trials}", whole, planned, longest, rng)
-            kills += survived
-            identical += survived
-            print(
-                f"trial {trials}: killed {survived} times, identical; {kills} kills so far",
-                flush=True,
-            )
-    print(json.dumps({"kills": kills, "identical": identical, "trials": trials}))
+        for number, method in enumerate(itertools.cycle(SIX_METHODS), 1):
+            left = options.kills - sum(killed.values())
+            if left <= 0:
+                break
+            if method not in wholes:
+                began = time.monotonic()
+                wholes[method] = finish(method, Path(scratch) / "whole")
+                longest[method] = (time.monotonic() - began) / options.per_trial / 2
+            out, planned = Path(scratch) / f"trial-{number}", min(options.per_trial, left)
+            survived = trial(method, out, wholes[method], planned, longest[method], rng)
+            killed[method] += survived
+            print(f"trial {number}: {method} killed {survived} times, identical", flush=True)
+    print(json.dumps({"kills": sum(killed.values()), "trials": number - 1, "by_method": killed}))
 
 
 if __name__ == "__main__":

@@ -226,6 +226,22 @@ def test_far_proposals_are_treated_as_asked(with_far, queries):
     assert "refuse; distance above" in str(refuses.card())
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e-6, 1e9])
+def test_far_is_what_lies_beyond_the_threshold(with_far, queries, scale):
+    """Also exactly at it, and where numbers are so large that rounding matters."""
+    shield, (states, actions) = copy(with_far), queries
+    states = states + scale * np.linspace(0, 3, len(states))[:, None]
+    features = np.hstack([states, actions]).astype(np.float64)
+    distances = shield._far.distances(features)
+    for threshold in (shield._far.threshold[0], np.median(distances), distances[7]):
+        shield._far = shield._far._replace(threshold=np.array([threshold]))
+        shield._prepare()
+        found = [shield._checks._is_far(shield._far, row) for row in features]
+        clear = np.abs(distances - threshold) > 1e-9 * (1 + threshold)
+        np.testing.assert_array_equal(np.array(found)[clear], (distances > threshold)[clear])
+        assert clear.sum() > 0
+
+
 def test_far_survives_saving_and_a_batch_is_the_same(with_far, queries, tmp_path):
     shield = copy(with_far)
     shield.forbid(queries[0][0], radius=0.5)
@@ -258,9 +274,9 @@ def test_few_episodes_beyond_the_threshold():
     # one feature at a time and many at once say the same
     rows = fresh.features[:50].astype(np.float64)
     rows[::2] *= 2
-    many = data.is_far(rows)
+    many = data.distances(rows) > data.threshold
     assert 0 < many.sum() < 50
-    assert [bool(data.is_far(row[None])[0]) for row in rows] == many.tolist()
+    assert [bool(data.are_far(row[:4], row[None, 4:])[0]) for row in rows] == many.tolist()
     # too few episodes: nothing is far
     assert FarData.calibrated(steps(50), 0.2, seed=0).threshold[0] == math.inf
 

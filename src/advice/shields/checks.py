@@ -115,6 +115,12 @@ class Zones:
         squares = np.square([rule.radius for rule in rules]) * len(offset) + 1e-9  # for rounding
         self._squares = np.where([x is None for x in centres], np.inf, squares)
 
+    def hold_one(self, row: Floats) -> Bools:
+        """(N,) which rules apply to one row of numbers, without the cost of a batch."""
+        apart = self._centres - (row - self._offset) / self._scale
+        within: Bools = np.einsum("ij,ij->i", apart, apart) <= self._squares
+        return within
+
     def hold(self, rows: Floats) -> Bools:
         """(M, N) which rules apply to each of (M, d) rows of numbers."""
         apart = cdist((rows - self._offset) / self._scale, self._centres, "sqeuclidean")
@@ -174,9 +180,14 @@ class FarData(NamedTuple):
         found: Floats = cdist(scaled, self.prototypes).min(axis=1)
         return found
 
-    def is_far(self, features: Array) -> Bools:
-        """(N,) which of (N, d) features are far from all data."""
-        return self.distances(features) > self.threshold
+    def are_far(self, state: Floats, actions: Floats) -> Bools:
+        """(C,) which of (C, ...) flat actions are far from all data in one state."""
+        p, offset, scale = len(state), self.offset, self.scale
+        states = ((state - offset[:p]) / scale[:p])[None]
+        squares = cdist(states, self.prototypes[:, :p], "sqeuclidean") + cdist(
+            (actions - offset[p:]) / scale[p:], self.prototypes[:, p:], "sqeuclidean"
+        )
+        return np.sqrt(squares.min(axis=1)) > self.threshold
 
 
 def _spread(rows: Floats) -> Floats:
@@ -202,6 +213,9 @@ class Checks:
     ) -> None:
         self._split = split = model.encoder.split
         self._rules, self._far, self._on_far = list(rules), far, on_far
+        if far is not None:
+            self._twice, self._norms = 2 * far.prototypes, np.square(far.prototypes).sum(axis=1)
+            self._clearly_near = far.threshold[0] ** 2 - 1e-9 * self._norms.max()
         self._risk, self._risk_limit = model.risk, np.inf if risk_limit is None else risk_limit
         offset, scale = model.encoder.weights[:2]
         self._states = Zones(rules, [x.obs for x in rules], offset[:split], scale[:split])
@@ -210,15 +224,16 @@ class Checks:
     def _ruling(self, state: Floats, actions: Floats) -> NDArray[np.int64]:
         """(C,) the newest rule that applies to each of (C, ...) actions in a state; -1: none."""
         none = np.full(len(actions), -1)
-        if not self._rules or not (here := self._states.hold(state[None])[0]).any():
+        if not self._rules or not len(near := np.flatnonzero(self._states.hold_one(state))):
             return none
-        near = np.flatnonzero(here)
         applies = self._actions.hold(actions)[:, near]
         newest = near[len(near) - 1 - applies[:, ::-1].argmax(axis=1)]
         return np.where(applies.any(axis=1), newest, none)
 
     def rule_for(self, feature: Floats) -> Rule | None:
         """The newest rule that applies to one feature."""
+        if not self._rules:
+            return None
         (rule,) = self._ruling(feature[: self._split], feature[None, self._split :])
         return self._rules[rule] if rule >= 0 else None
 
@@ -226,11 +241,20 @@ class Checks:
         """The votes that count for one proposal, and why they are not its neighbours'."""
         if (rule := self.rule_for(feature)) is not None:
             return (NEVER, "forbidden") if rule.kind == "forbid" else (ALWAYS, "allowed")
-        if self._far is not None and self._far.is_far(feature[None])[0]:
+        if self._far is not None and self._is_far(self._far, feature):
             return ALWAYS if self._on_far == "endorse" else NEVER, "far"
         if self._risk is not None and latent @ self._risk > self._risk_limit:
             return NEVER, "risk"
         return votes, ""
+
+    def _is_far(self, far: FarData, feature: Floats) -> bool:
+        """Whether one feature is far from all data. Most are clearly near, which one product with
+        the prototypes shows; its rounding errors differ from machine to machine."""
+        scaled = (feature - far.offset) / far.scale
+        size = scaled @ scaled
+        if (self._norms - self._twice @ scaled).min() + size < self._clearly_near - 1e-9 * size:
+            return False
+        return bool(far.are_far(feature[: self._split], feature[None, self._split :])[0])
 
     def judge_candidates(
         self, feature: Floats, actions: Floats, latents: Floats, votes: Array
@@ -241,8 +265,7 @@ class Checks:
         if self._risk is not None:
             votes[latents @ self._risk > self._risk_limit] = NEVER
         if self._far is not None and self._on_far != "endorse":
-            states = np.broadcast_to(state, (len(actions), len(state)))
-            votes[self._far.is_far(np.hstack([states, actions]))] = NEVER
+            votes[self._far.are_far(state, actions)] = NEVER
         ruling = self._ruling(state, actions)
         forbids = np.array([rule.kind == "forbid" for rule in self._rules] + [False])
         forbidden, ruled = forbids[ruling], ruling >= 0
