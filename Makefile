@@ -2,8 +2,9 @@
 #   make demo                        DDPG beside ADVICE: table, figure, video, report; in minutes
 #   make test                        lint, types and tests
 #   make parity                      our tasks beside the published Safety Gymnasium (needs a python3.10)
-#   make test PYTHON=python3.13      the same on another Python (in a virtual environment of its own)
-#   make test-lowest                 the same with the lowest versions that pyproject.toml allows
+#   make test PYTHON=python3.12      the same on another Python (in a virtual environment of its own)
+#   make test-newest                 the same on Python 3.13, with the newest versions that there are for it
+#   make test-lowest                 the tests on Python 3.11 with the lowest versions that pyproject.toml allows
 #   make test CONSTRAINTS=requirements-tested.txt   the same with the versions tested last
 #   make test-integrations           the tests of the extras: Stable-Baselines3, Ray, a browser
 #   make bench                       every benchmark, one after the other
@@ -13,12 +14,16 @@ PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 WORKERS ?= 2
+TESTS ?= tests --ignore=tests/extras
+# The first python$(1) here that really runs (a pyenv shim may not), or nothing.
+find_python = $(shell for python in python$(1) $(HOME)/.pyenv/versions/$(1)*/bin/python$(1); do \
+	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
 # One thread a process: two runs use two cores well, and results repeat.
 export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test test-lowest test-integrations test-extras bench docs parity reproduce lint clean help
+.PHONY: demo test test-lowest test-newest test-integrations test-extras bench docs parity reproduce lint clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -46,16 +51,19 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) tests --ignore=tests/extras
+	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+
+test-newest:
+	@$(MAKE) test PYTHON="$(or $(call find_python,3.13),$(error make test-newest: no python3.13 found))"
 
 # Warnings of newer versions are not theirs, so they are no errors here; neither is another layout of code.
 test-lowest: pyproject.toml | .venv-lowest/bin/python
 	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/lowest.txt
 	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/lowest.txt -e '.[dev]'
-	.venv-lowest/bin/python -m pytest -W default -n $(WORKERS) tests --ignore=tests/extras
+	.venv-lowest/bin/python -m pytest -W default -n $(WORKERS) $(TESTS)
 
 .venv-lowest/bin/python:
-	python3.11 -m venv .venv-lowest
+	"$(or $(call find_python,3.11),$(error make test-lowest: no python3.11 found))" -m venv .venv-lowest
 
 # torch first and by version: a plain request would pull gigabytes of CUDA
 TORCH ?= torch==2.13.0
@@ -87,9 +95,8 @@ reproduce: $(VENV)/.runtime
 	$(BIN)/advice bench --suite paper --seeds 5 --out runs/paper
 	$(BIN)/advice report runs/paper --out reports/paper
 
-# The original runs on Python 3.10 only: the first one here that really runs (or PEER_PYTHON=...).
-PEER_PYTHON ?= $(shell for python in python3.10 $(HOME)/.pyenv/versions/3.10*/bin/python3.10; do \
-	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
+# The original runs on Python 3.10 only.
+PEER_PYTHON ?= $(call find_python,3.10)
 
 .venv-peer/.ready:
 	@test -n "$(PEER_PYTHON)" || { echo "make parity: no python3.10 found; name one with PEER_PYTHON=/path/to/python3.10"; exit 1; }
