@@ -113,7 +113,8 @@ def resimulate(folder: RunFolder, episode: int) -> Replay:
             fps=float(env.metadata.get("render_fps") or 25),
         )
     unsafe, success = any(x.signals.unsafe for x in steps), bool(replay.successes.any())
-    found = (sum(replay.rewards.tolist()), unsafe, success)
+    total = float(replay.rewards.cumsum()[-1])  # added up as the loop does; sum() rounds otherwise
+    found = (total, unsafe, success)
     expected = (record.episode_return, record.violation, record.success)
     if not steps[-1].ended or len(steps) != len(executed) or found != expected:
         raise AdviceError(
