@@ -71,7 +71,8 @@ class TrainingDisplay(Listener):
                 f"{sum(r.no_safe_action for r in recent) / steps:.1%} without a safe action, "
                 f"K {record.k}"
             )
-        self._show("training", "\n".join(status), completed=record.episode)
+        shown = {"description": "training", "status": "\n".join(status)}
+        self.progress.update(self._task, completed=record.episode, **shown)
         now, left = time.monotonic(), self._total - record.episode
         if not console().is_terminal and (not left or now - self._last_line >= PLAIN_SECONDS):
             self._last_line = now
@@ -80,13 +81,10 @@ class TrainingDisplay(Listener):
 
     def fitting(self, progress: FitProgress) -> None:
         status = f"epoch {progress.epoch}, validation loss {progress.validation_loss:.4f}"
-        self._show("fitting the shield", status)
+        self.progress.update(self._task, description="fitting the shield", status=status)
 
     def said(self, message: str) -> None:
         say(message)
-
-    def _show(self, doing: str, status: str, completed: int | None = None) -> None:
-        self.progress.update(self._task, description=doing, status=status, completed=completed)
 
 
 class GridDisplay:

@@ -137,10 +137,9 @@ def curve(
 
 
 def panels(
-    groups: Iterable[tuple[str, str, Sequence[Run]]], metrics: Iterable[str], skip: int | None
+    groups: Sequence[tuple[str, str, Sequence[Run]]], metrics: Iterable[str], skip: int | None
 ) -> dict[str, list[Curve]]:
     """The curves of (name, label, runs) by metric, without metrics that have none."""
-    groups = list(groups)
     found = {
         metric: [item for group in groups if (item := curve(*group, METRICS[metric], skip))]
         for metric in metrics

@@ -131,11 +131,6 @@ def goals_and_timeouts(methods: Mapping[str, Sequence[Run]], skip: int) -> str:
     )
 
 
-def seeds_shown(runs: Sequence[object]) -> str:
-    """How many there are, marked if they are few."""
-    return f"{len(runs)}{' (few)' * (len(runs) < GOOD_SEEDS)}"
-
-
 def summary_table(task: TaskRuns) -> Exhibit:
     """One row per method: the part after activation, and what concerns the full training."""
     rows = [_outcomes(group, task.activation) for group in task.compared]
@@ -163,7 +158,7 @@ def _outcomes(group: Variant, skip: int) -> Row:
     armed = [k[k > 0] for k in (run.column("k") for run in runs) if k.any()]
     return {
         "runs": group.name,
-        "seeds": seeds_shown(runs),
+        "seeds": f"{len(runs)}{' (few)' * (len(runs) < GOOD_SEEDS)}",
         "episodes": estimate([len(run.table[skip:]) for run in runs]),
         "violations": violations._replace(low=float(np.maximum(violations.low, 0.0))),
         "successes": per_run(whole, "success", skip),
