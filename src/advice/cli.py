@@ -220,15 +220,14 @@ def check_env(env: str, episodes: int = 20, terminal: Terminal | None = None) ->
         episodes: Episodes of random actions.
         terminal: What a termination means where the environment does not say the opposite.
     """
-    from advice.envs.check import check_env as check
-    from advice.envs.check import conclude
+    from advice.envs import check
     from advice.envs.make import make_from_name
 
     check_positive(episodes=episodes)
-    findings = check(lambda: make_from_name(env), episodes=episodes, terminal=terminal)
+    findings = check.check_env(lambda: make_from_name(env), episodes=episodes, terminal=terminal)
     rows = [(f.level.upper(), f.name, f.found, f.advice) for f in findings]
     print_table(("", "check", "found", "what to do"), rows)
-    say(conclude(findings))
+    say(check.conclude(findings))
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 

@@ -22,8 +22,7 @@ from advice.shields.autoencoder import FitProgress
 from advice.shields.bounds import running_bounds
 from advice.types import EpisodeRecord
 
-PLAIN_SECONDS = 15.0
-"""Off a terminal, at most one line per this many seconds."""
+PLAIN_SECONDS = 15.0  # between two lines off a terminal, at least
 STYLES = {"running": "green", "failed": "red", "stopped": "", "queued": "", "done": "dim"}
 """Of the states of a grid's cells, in the order of the table."""
 

@@ -20,18 +20,15 @@ from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
 
 MIN_SEEDS = 3
 """With fewer seeds on either side nothing is claimed: an interval from two numbers is a guess."""
-GOOD_SEEDS = 5
-"""The paper's number of seeds; with fewer a claim is called preliminary."""
-Totals: TypeAlias = Mapping[str, Mapping[int, float]]
-"""method -> seed -> total"""
+GOOD_SEEDS = 5  # the paper's number; with fewer a claim is called preliminary
+Totals: TypeAlias = Mapping[str, Mapping[int, float]]  # method -> seed -> total
 
 
 class Claim(NamedTuple):
     """What can be said about ADVICE on one task."""
 
     sentence: str
-    holds: bool = False
-    """True if ADVICE has less and the interval (without one: the rank test) excludes chance."""
+    holds: bool = False  # ADVICE has less, and the interval or else the rank test excludes chance
     saved: Interval | None = None
 
 
