@@ -70,8 +70,8 @@ class TrainingDisplay(Listener):
                 f"{sum(r.no_safe_action for r in recent) / steps:.1%} without a safe action, "
                 f"K {record.k}"
             )
-        shown = {"description": "training", "status": "\n".join(status)}
-        self.progress.update(self._task, completed=record.episode, **shown)
+        doing, shown = "training", "\n".join(status)
+        self.progress.update(self._task, completed=record.episode, description=doing, status=shown)
         now, left = time.monotonic(), self._total - record.episode
         if not console().is_terminal and (not left or now - self._last_line >= PLAIN_SECONDS):
             self._last_line = now
