@@ -23,13 +23,10 @@ from advice.printing import console, print_table, printable, say, summary
 from advice.threads import restart_with_one_thread
 from advice.types import AdviceError, Terminal, suggest
 
-_RARE_OF_SHIELD = """fit_steps recent_window distant_window candidates_per_dimension
-    candidate_budget capacity_per_class unsafe_per_episode far"""
 RARELY_USED = {
-    "agent",
-    "tabular",
-    *AutoencoderConfig.__dataclass_fields__,
-    *_RARE_OF_SHIELD.split(),
+    *("agent", "tabular", *AutoencoderConfig.__dataclass_fields__, "fit_steps", "recent_window"),
+    *("distant_window", "candidates_per_dimension", "candidate_budget", "capacity_per_class"),
+    *("unsafe_per_episode", "far"),
 }
 """Settings that --help leaves out and --help-all shows; they are options all the same."""
 USAGE = """usage: advice COMMAND [options]
@@ -223,15 +220,14 @@ def check_env(env: str, episodes: int = 20, terminal: Terminal | None = None) ->
         episodes: Episodes of random actions.
         terminal: What a termination means where the environment does not say the opposite.
     """
-    from advice.envs.check import check_env as check
-    from advice.envs.check import conclude
+    from advice.envs import check
     from advice.envs.make import make_from_name
 
     check_positive(episodes=episodes)
-    findings = check(lambda: make_from_name(env), episodes=episodes, terminal=terminal)
+    findings = check.check_env(lambda: make_from_name(env), episodes=episodes, terminal=terminal)
     rows = [(f.level.upper(), f.name, f.found, f.advice) for f in findings]
     print_table(("", "check", "found", "what to do"), rows)
-    say(conclude(findings))
+    say(check.conclude(findings))
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
@@ -365,9 +361,7 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int | None]:
 
     bind.__doc__ = command.__doc__
     bind.__annotations__ = {key: value.annotation for key, value in parameters.items()}
-    bind.__signature__ = Signature(  # type: ignore[attr-defined]
-        [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters.values()]
-    )
+    bind.__signature__ = Signature([*parameters.values()])  # type: ignore[attr-defined]
     bound: Callable[[], int | None] = cli(bind, args=words)
     return bound
 

@@ -25,13 +25,11 @@ from advice.types import AdviceError, Array
 
 NAMES = ("DDPG", "ADVICE")
 TITLES = ("", "episodes", "violations", "goals", "neither", "mean steps", "replaced actions")
-FILMED = 5
-"""The first so many episodes after arming are filmed."""
+FILMED = 5  # episodes, the first after arming
 _EVERY = 2  # steps per frame
 _LAST = 18  # frames of a caption's last picture
 _COLOURS = {"": "#20262e", "action replaced": "#d55e00", "goal": "#1c7c50", "crash": "#c02832"}
-_COLOURS |= {"time is up": "#6e747c", "with cost": "#6e747c"}
-"""The colour of a caption, by what happens."""
+_COLOURS |= {"time is up": "#6e747c", "with cost": "#6e747c"}  # of a caption, by what happens
 
 
 def demo_cells(

@@ -22,8 +22,7 @@ from advice.shields.autoencoder import FitProgress
 from advice.shields.bounds import running_bounds
 from advice.types import EpisodeRecord
 
-PLAIN_SECONDS = 15.0
-"""Off a terminal, at most one line per this many seconds."""
+PLAIN_SECONDS = 15.0  # between two lines off a terminal, at least
 STYLES = {"running": "green", "failed": "red", "stopped": "", "queued": "", "done": "dim"}
 """Of the states of a grid's cells, in the order of the table."""
 
@@ -71,7 +70,8 @@ class TrainingDisplay(Listener):
                 f"{sum(r.no_safe_action for r in recent) / steps:.1%} without a safe action, "
                 f"K {record.k}"
             )
-        self._show("training", "\n".join(status), completed=record.episode)
+        doing, shown = "training", "\n".join(status)
+        self.progress.update(self._task, completed=record.episode, description=doing, status=shown)
         now, left = time.monotonic(), self._total - record.episode
         if not console().is_terminal and (not left or now - self._last_line >= PLAIN_SECONDS):
             self._last_line = now
@@ -80,13 +80,10 @@ class TrainingDisplay(Listener):
 
     def fitting(self, progress: FitProgress) -> None:
         status = f"epoch {progress.epoch}, validation loss {progress.validation_loss:.4f}"
-        self._show("fitting the shield", status)
+        self.progress.update(self._task, description="fitting the shield", status=status)
 
     def said(self, message: str) -> None:
         say(message)
-
-    def _show(self, doing: str, status: str, completed: int | None = None) -> None:
-        self.progress.update(self._task, description=doing, status=status, completed=completed)
 
 
 class GridDisplay:

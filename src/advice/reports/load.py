@@ -31,8 +31,7 @@ class Run(NamedTuple):
     folder: RunFolder
     config: TrainConfig
     provenance: dict[str, Any]
-    table: Floats
-    """(episodes, columns of episodes.csv)"""
+    table: Floats  # (episodes, columns of episodes.csv)
     study: str = ""
 
     def column(self, name: str) -> Floats:
@@ -69,17 +68,14 @@ class Run(NamedTuple):
 
     @property
     def code(self) -> str:
-        """What made the run; several if it was resumed.
-
-        The number of its training, or that it is the present one of its method; with the commit
-        if the tree had changes. Older runs: version and commit.
-        """
+        """What made the run; several if it was resumed."""
         present = training_version(self.config.method)
         made = (self.provenance, *self.provenance.get("resumed", ()))
         return ", then ".join(dict.fromkeys(_version(one, present) for one in made))
 
 
 def _version(made: dict[str, Any], present: int) -> str:
+    """The training's number, with the commit if the tree had changes; else version and commit."""
     commit = made.get("commit") or ""
     where = f" at {commit[:10]}{commit[40:]}" if commit else ""
     if made.get("training") is not None:
@@ -127,12 +123,9 @@ class TaskRuns(NamedTuple):
     """All runs of one task that are in the report."""
 
     task: str
-    methods: dict[str, list[Run]]
-    """The comparison: method -> runs with the same settings, by seed."""
-    variants: dict[str, list[Variant]]
-    """The other studies, by section."""
-    reference: str
-    """The comparison's own label where it belongs to a section; else empty."""
+    methods: dict[str, list[Run]]  # the comparison: method -> runs with equal settings, by seed
+    variants: dict[str, list[Variant]]  # the other studies, by section
+    reference: str  # the comparison's own label where it belongs to a section; else empty
 
     @property
     def compared(self) -> list[Variant]:
@@ -190,8 +183,7 @@ class Collection(NamedTuple):
     """The runs of a report."""
 
     tasks: list[TaskRuns]
-    left_out: dict[Path, str]
-    """Folder -> why its run is not in the report."""
+    left_out: dict[Path, str]  # folder -> why its run is not in the report
     code: str
 
 

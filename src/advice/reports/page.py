@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ def write_report(
     groups = [group for task in tasks for group in task.groups]
     looks = method_looks({group.method for group in groups})
     tables = [paper_table(tasks), summaries.comparison_table(tasks) if len(tasks) > 1 else None]
-    overall = Section("overall", "All tasks together", [table for table in tables if table])
+    overall = [table for table in tables if table]
     pictures = _write(overall, out)
     claims, chapters = [], []
     for task in tasks:
@@ -53,7 +53,7 @@ def write_report(
         claims += _claims(task)
         chapters.append((task, _sections(task, looks)))
         for part in chapters[-1][1]:
-            pictures |= _write(part, out)
+            pictures |= _write(part.exhibits, out)
     progress("writing the page")
     names = method_order(method for task in tasks for method in task.methods)
     values = {
@@ -84,10 +84,10 @@ def render(template: str, values: dict[str, Any]) -> str:
     return environment.get_template(template).render(values)
 
 
-def _write(part: Section, out: Path) -> dict[str, Markup]:
-    """Write a section's tables and figures; returns the figures' SVG by name."""
+def _write(exhibits: Sequence[Exhibit], out: Path) -> dict[str, Markup]:
+    """Write tables and figures; returns the figures' SVG by name."""
     pictures = {}
-    for exhibit in part.exhibits:
+    for exhibit in exhibits:
         if exhibit.figure is None:
             write_csv(out / "tables" / f"{exhibit.name}.csv", exhibit.rows)
         else:

@@ -27,10 +27,8 @@ from advice.reports.tables import Exhibit, Row, write_csv
 from advice.shields.cautiousness import thresholds
 
 STYLE = Path(__file__).parent / "templates" / "figures.mplstyle"
-POINTS = 200
-"""A curve is thinned to about this many points, in the figure and in its CSV alike."""
-WINDOW = 100
-"""Averages are over this many episodes, or a tenth of a shorter training."""
+POINTS = 200  # to which a curve is thinned, about, in the figure and in its CSV alike
+WINDOW = 100  # episodes of an average, or a tenth of a shorter training
 
 
 @contextmanager
@@ -85,8 +83,7 @@ class Metric(NamedTuple):
     title: str
     column: str
     cumulative: bool = False
-    limits: tuple[float, float] = (0.0, np.inf)
-    """Between these its band is drawn."""
+    limits: tuple[float, float] = (0.0, np.inf)  # between which its band is drawn
 
 
 METRICS = {
@@ -137,10 +134,9 @@ def curve(
 
 
 def panels(
-    groups: Iterable[tuple[str, str, Sequence[Run]]], metrics: Iterable[str], skip: int | None
+    groups: Sequence[tuple[str, str, Sequence[Run]]], metrics: Iterable[str], skip: int | None
 ) -> dict[str, list[Curve]]:
     """The curves of (name, label, runs) by metric, without metrics that have none."""
-    groups = list(groups)
     found = {
         metric: [item for group in groups if (item := curve(*group, METRICS[metric], skip))]
         for metric in metrics
@@ -215,8 +211,7 @@ def k_history(run: Run) -> dict[str, Floats]:
     k, violations, shield = run.column("k"), run.column("violation"), run.config.shield
     part = slice(run.armed_after, None)
     windows, past = (shield.recent_window, shield.distant_window), violations.tolist()
-    ends = range(part.start + 1, len(past) + 1)
-    moved = [thresholds(past[max(0, i - max(windows)) : i], *windows) for i in ends]
+    moved = [thresholds(past[: i + 1], *windows) for i in range(part.start, len(past))]
     return {
         "episode": run.column("episode")[part],
         "violation": violations[part],

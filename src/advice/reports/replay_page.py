@@ -49,17 +49,17 @@ def write_replay(
     replay = again.resimulate(folder, episode)
     found = again.counterfactuals(folder, replay, horizon) if counterfactual else None
     shield, notes = _shield_view(folder, replay)
+    numbers = ("proposed", "executed", "rewards", "costs", "violations", "successes", "intervened")
+    arrays = shield | {name: getattr(replay, name) for name in numbers}
+    arrays["observations"] = replay.observations.reshape(len(replay.observations), -1)
     frames = []
-    if replay.poses is None:
+    if replay.poses is not None:
+        arrays["poses"] = replay.poses
+    else:
         try:
             frames = _jpegs(again.film(folder, replay))
         except Exception as error:  # whatever a foreign environment raises where it cannot draw
             notes.append(f"There are no frames of this environment: {error}")
-    numbers = ("proposed", "executed", "rewards", "costs", "violations", "successes", "intervened")
-    arrays = shield | {name: getattr(replay, name) for name in numbers}
-    arrays["observations"] = replay.observations.reshape(len(replay.observations), -1)
-    if replay.poses is not None:
-        arrays["poses"] = replay.poses
     data = {
         "arrays": {name: _packed(array) for name, array in arrays.items()},
         "layout": {kind: places.tolist() for kind, places in replay.layout.items()},

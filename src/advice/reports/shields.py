@@ -29,10 +29,8 @@ from advice.types import AdviceError
 if TYPE_CHECKING:
     from advice.runs.resimulate import Replay
 
-STARTS = 3
-"""Starts shown in the trajectories' figure."""
-RATED_EPISODES = 15
-"""The last episodes with interventions, which the critic rates."""
+STARTS = 3  # shown in the trajectories' figure
+RATED_EPISODES = 15  # the last ones with interventions, which the critic rates
 KIND_COLOURS = dict.fromkeys(("cubes", "pillars"), "#8f7ee7")
 KIND_COLOURS |= {"buttons": "#d99a00", "hazards": "#1f83c4", "goal": "#4fae4f", "circle": "#4fae4f"}
 _CELLS = 160  # the decision regions' resolution
@@ -44,7 +42,7 @@ _MARKS = {"start": "o", "success": "*", "violation": "X", "time is up": "s", "in
 def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, Shield | None]:
     """What needs more than episodes.csv: the audit and trajectories; and the shield shown."""
     part = Section(f"{file_name(task.task)}-shield", "The shield")
-    run, shield, audit = _example(task), None, None
+    run, shield = _example(task), None
     if run is None:
         none = "No fitted shield among the runs, so there is no audit and no latent space."
         part.notes.append(none)
@@ -53,15 +51,9 @@ def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, 
             shield = Shield.load(run.folder.shield_file)
             audit = shield.audit()
             part.printed = f"{run.name}\n\n{audit}"
+            part.exhibits.append(_diagnostics(task, run, audit, _delta_q(run, part.notes)))
         except _ERRORS as error:
             part.notes.append(f"Not shown: the shield of {run.folder.path}. {error}")
-    if run and audit:
-        delta_q = np.nan
-        try:
-            delta_q = _delta_q(run)
-        except _ERRORS as error:
-            part.notes.append(f"Not shown: ΔQ of {run.folder.path}. {error}")
-        part.exhibits.append(_diagnostics(task, run, audit, delta_q))
     try:
         part.exhibits.append(_trajectories(task, looks))
     except _ERRORS as error:
@@ -102,23 +94,27 @@ def _diagnostics(task: TaskRuns, run: Run, audit: Audit, delta_q: float) -> Exhi
     return Exhibit(task.task, "diagnostics", f"the theorems' quantities ({run.name})", why, rows)
 
 
-def _delta_q(run: Run) -> float:
+def _delta_q(run: Run, notes: list[str]) -> float:
     """Mean Q(s, proposed) - Q(s, executed) over the last interventions, by the run's last critic.
 
-    NaN if its actions or its checkpoint were not kept.
+    NaN if its actions or its checkpoint were not kept, or cannot be used, which ``notes`` then say.
     """
     if not (run.folder.actions_file.exists() and run.folder.state_file.exists()):
         return np.nan
     from advice.runs.resimulate import final_critic, resimulate
 
-    rate = final_critic(run.folder)
-    assert rate
     gaps = []
-    for episode in np.flatnonzero(run.column("interventions"))[-RATED_EPISODES:] + 1:
-        replay = resimulate(run.folder, int(episode))
-        for t in np.flatnonzero(replay.intervened):
-            actions = np.stack((replay.proposed[t], replay.executed[t]))
-            gaps.append(float(np.subtract(*rate(replay.observations[t], actions))))
+    try:
+        rate = final_critic(run.folder)
+        assert rate
+        for episode in np.flatnonzero(run.column("interventions"))[-RATED_EPISODES:] + 1:
+            replay = resimulate(run.folder, int(episode))
+            for t in np.flatnonzero(replay.intervened):
+                actions = np.stack((replay.proposed[t], replay.executed[t]))
+                gaps.append(float(np.subtract(*rate(replay.observations[t], actions))))
+    except _ERRORS as error:
+        notes.append(f"Not shown: ΔQ of {run.folder.path}. {error}")
+        return np.nan
     return float(np.mean(gaps)) if gaps else np.nan
 
 

@@ -16,8 +16,6 @@ from scipy import stats
 
 Floats: TypeAlias = NDArray[np.float64]
 
-_PERMUTATIONS = stats.PermutationMethod(n_resamples=20_000, rng=0)
-
 
 class Estimate(NamedTuple):
     """A mean over ``seeds`` runs and its standard error."""
@@ -132,7 +130,8 @@ def rank_test(ours: Floats, theirs: Floats) -> float:
     """
     if min(len(ours), len(theirs)) < 2:
         return np.nan
-    return float(stats.mannwhitneyu(ours, theirs, method=_PERMUTATIONS).pvalue)
+    permutations = stats.PermutationMethod(n_resamples=20_000, rng=0)
+    return float(stats.mannwhitneyu(ours, theirs, method=permutations).pvalue)
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval:
@@ -143,7 +142,5 @@ def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) ->
 def moving_average(values: Floats, window: int) -> Floats:
     """Mean of the last ``window`` values (of all so far at the beginning), along the last axis."""
     total = np.cumsum(values, axis=-1, dtype=np.float64)
-    lagged = np.zeros_like(total)
-    lagged[..., window:] = total[..., :-window]
-    counts = np.minimum(np.arange(1, values.shape[-1] + 1), window)
-    return np.asarray((total - lagged) / counts)
+    total[..., window:] -= total[..., :-window].copy()
+    return np.asarray(total / np.minimum(np.arange(1, values.shape[-1] + 1), window))

@@ -30,8 +30,7 @@ METHOD_LABELS = dict(
     zip(METHOD_LOOKS, ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE"), strict=True)
 )
 SAFE, UNSAFE = "#1f83c4", "#d55e00"
-INK = "#20262e"
-"""Text and axes; the page replaces it by the theme's own."""
+INK = "#20262e"  # text and axes; the page replaces it by the theme's own
 GRID = "#8b949e"
 
 

@@ -20,18 +20,15 @@ from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
 
 MIN_SEEDS = 3
 """With fewer seeds on either side nothing is claimed: an interval from two numbers is a guess."""
-GOOD_SEEDS = 5
-"""The paper's number of seeds; with fewer a claim is called preliminary."""
-Totals: TypeAlias = Mapping[str, Mapping[int, float]]
-"""method -> seed -> total"""
+GOOD_SEEDS = 5  # the paper's number; with fewer a claim is called preliminary
+Totals: TypeAlias = Mapping[str, Mapping[int, float]]  # method -> seed -> total
 
 
 class Claim(NamedTuple):
     """What can be said about ADVICE on one task."""
 
     sentence: str
-    holds: bool = False
-    """True if ADVICE has less and the interval (without one: the rank test) excludes chance."""
+    holds: bool = False  # ADVICE has less, and the interval or else the rank test excludes chance
     saved: Interval | None = None
 
 
@@ -131,11 +128,6 @@ def goals_and_timeouts(methods: Mapping[str, Sequence[Run]], skip: int) -> str:
     )
 
 
-def seeds_shown(runs: Sequence[object]) -> str:
-    """How many there are, marked if they are few."""
-    return f"{len(runs)}{' (few)' * (len(runs) < GOOD_SEEDS)}"
-
-
 def summary_table(task: TaskRuns) -> Exhibit:
     """One row per method: the part after activation, and what concerns the full training."""
     rows = [_outcomes(group, task.activation) for group in task.compared]
@@ -163,7 +155,7 @@ def _outcomes(group: Variant, skip: int) -> Row:
     armed = [k[k > 0] for k in (run.column("k") for run in runs) if k.any()]
     return {
         "runs": group.name,
-        "seeds": seeds_shown(runs),
+        "seeds": f"{len(runs)}{' (few)' * (len(runs) < GOOD_SEEDS)}",
         "episodes": estimate([len(run.table[skip:]) for run in runs]),
         "violations": violations._replace(low=float(np.maximum(violations.low, 0.0))),
         "successes": per_run(whole, "success", skip),

@@ -19,18 +19,13 @@ Row: TypeAlias = dict[str, Any]
 class Exhibit(NamedTuple):
     """A table, or a figure with the rows it shows."""
 
-    task: str
-    """Empty if it is about all tasks."""
-    kind: str
-    """Chooses the explanation that the page adds to the caption."""
-    about: str
-    """Its title, without the task."""
+    task: str  # empty if it is about all tasks
+    kind: str  # chooses the explanation that the page adds to the caption
+    about: str  # its title, without the task
     caption: str
     rows: Sequence[Row] = ()
-    figure: Any = None
-    """Of matplotlib; None for a table."""
-    phase: str = ""
-    """"full" or "after" where the page switches between the two."""
+    figure: Any = None  # of matplotlib; None for a table
+    phase: str = ""  # "full" or "after" where the page switches between the two
 
     @property
     def name(self) -> str:
@@ -51,8 +46,7 @@ class Section:
     title: str
     exhibits: list[Exhibit] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    printed: str = ""
-    """Text with line breaks, shown below the exhibits."""
+    printed: str = ""  # text with line breaks, shown below the exhibits
 
 
 def shown(value: Any) -> str:
