@@ -267,8 +267,8 @@ class RunFolder:
             return
         old, new = _comparable(self.read_config()), _comparable(config)
         different = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
-        lines = [f"\n  {n}: {old.get(n)!r} there, {new.get(n)!r} now" for n in different]
-        if lines:
+        if different:
+            lines = [f"\n  {n}: {old.get(n)!r} there, {new.get(n)!r} now" for n in different]
             raise AdviceError(
                 f"{self.path} holds a run with other settings; choose another folder, or {_ANEW}. "
                 f"They differ in:{''.join(lines)}"
