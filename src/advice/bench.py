@@ -65,7 +65,7 @@ def bench(
         studies = find_suite(suite, config, tasks, methods)
     else:
         tasks, methods = tasks or (config.task,), methods or (config.method,)
-        studies = (Study("", tasks, methods, method_settings={}),)
+        studies = (Study("", tasks=tasks, methods=methods, method_settings={}),)
     out = out.resolve() if engine == "ray" else out  # its nodes have working folders of theirs
     numbers = range(config.seed, config.seed + seeds)
     cells = share_beginnings(cells_of(studies, numbers, out, config))

@@ -166,13 +166,12 @@ def _arrays(entries: dict[str, Any], body: bytes) -> dict[str, Array]:
         begin, end = entry["data_offsets"]
         if any(type(n) is not int or not 0 <= n < 2**48 for n in (*shape, begin, end)):
             raise ValueError(f"{name}: expected whole numbers, found {shape}, {begin}, {end}")
-        count = math.prod(shape)
-        if begin != offset or end - begin != count * dtype.itemsize:
+        if begin != offset or end - begin != math.prod(shape) * dtype.itemsize:
             raise ValueError(f"{name}: {shape} of {dtype} from {offset} is not {begin}..{end}")
-        if dtype == np.bool_ and count and max(body[begin:end]) > 1:
+        if dtype == np.bool_ and max(body[begin:end], default=0) > 1:
             raise ValueError("expected bytes 0 and 1 for booleans")
-        array = np.frombuffer(body, dtype, count, begin) if count else np.zeros(0, dtype)
-        arrays[name] = array.reshape(shape).astype(dtype.newbyteorder("="))
+        array: Array = np.ndarray(shape, dtype, body, begin)
+        arrays[name] = array.astype(dtype.newbyteorder("="))
         offset = end
     if offset != len(body):
         raise ValueError(f"expected {offset} bytes of arrays, found {len(body)}")

@@ -147,7 +147,7 @@ def test_a_part_of_a_suite() -> None:
 def test_unknown_suite_and_setting_are_named() -> None:
     with pytest.raises(AdviceError, match="did you mean 'core'"):
         find_suite("cor", TrainConfig())
-    with pytest.raises(KeyError, match=r"shield\.kk"):
+    with pytest.raises(AdviceError, match="ShieldConfig has no setting 'kk'"):
         with_settings(TrainConfig(), {"shield.kk": 3})
 
 

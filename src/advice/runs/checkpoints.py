@@ -134,7 +134,7 @@ class Checkpointer:
         return self._folder / f"replay-{segment.start:012d}.bin"
 
     def _append_replay(self) -> None:
-        replay, bytes_per_row = self._replay, 4 * self._replay.width
+        replay = self._replay
         last = self._segments[-1] if self._segments else Segment(0, 0, 0)
         oldest = replay.added - replay.capacity
         first = max(last.end, oldest)
@@ -146,12 +146,12 @@ class Checkpointer:
             self._segments.append(last)
         data = replay.rows(first, replay.added).astype("<f4", copy=False).tobytes()
         with open(self._segment_file(last), "r+b" if last.rows else "w+b") as stream:
-            stream.seek(last.rows * bytes_per_row)
+            stream.seek(last.rows * 4 * replay.width)
             stream.write(data)
             stream.truncate()
             stream.flush()
             os.fsync(stream.fileno())
-        rows = last.rows + len(data) // bytes_per_row
+        rows = replay.added - last.start
         self._segments[-1] = Segment(last.start, rows, zlib.crc32(data, last.checksum))
         self._segments = [segment for segment in self._segments if segment.end > oldest]
 
@@ -208,6 +208,5 @@ class RecordWriter:
             os.fsync(stream.fileno())
 
     def close(self) -> None:
-        self.flush()
-        self._actions.close()
-        self._episodes.close()
+        with self._actions, self._episodes:
+            self.flush()

@@ -230,15 +230,12 @@ class RunFolder:
 
     def read_document(self) -> dict[str, Any]:
         """config.json as it is: "config" and "provenance"."""
-        try:
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
             document: dict[str, Any] = json.loads(self.config_file.read_text())
-            valid = isinstance(document["config"], dict) and _is_provenance(document["provenance"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            valid = False
-        if not valid:
-            what = "expected a run's settings and its provenance as JSON"
-            raise BrokenFileError(f"{self.config_file}: {what}")
-        return document
+            if isinstance(document["config"], dict) and _is_provenance(document["provenance"]):
+                return document
+        what = "expected a run's settings and its provenance as JSON"
+        raise BrokenFileError(f"{self.config_file}: {what}")
 
     def read_config(self) -> TrainConfig:
         """The run's settings; an error names the file."""
@@ -307,21 +304,15 @@ class RunFolder:
         if not is_finished(config, len(records), sum(record.violation for record in records)):
             has = f"{len(records)} of {config.episodes} episodes"
             raise BrokenFileError(f"{self.path} is marked as done, but has {has}")
-        self._refuse_changed(self.episodes_file)
+        self.refuse_changed(self.episodes_file)
 
-    def _refuse_changed(self, path: Path) -> None:
+    def refuse_changed(self, path: Path) -> None:
         """Raise BrokenFileError if a finished run's file is not as ``done`` says."""
         if self.done_file.exists():  # of an earlier version it is empty
             words = self.done_file.read_bytes()[:1000].decode(errors="replace").split()
             digests = dict(zip(words[1::2], words[::2], strict=False))
             if words and digests.get(path.name) != _digest(path):
                 raise BrokenFileError(f"{path} was changed after the run was done")
-
-    def check_actions(self) -> None:
-        """Raise AdviceError if the run was kept without its actions, or they were changed."""
-        if not self.actions_file.exists():
-            raise AdviceError(f"{self.path} was kept without its actions (actions.bin)")
-        self._refuse_changed(self.actions_file)
 
     def kept_file(self, episode: int) -> Path:
         """Where the agent is kept as it was after an episode, for runs that branch off there."""
@@ -378,7 +369,9 @@ def read_actions(folder: RunFolder, episode: int, space: Any) -> tuple[Array, Ar
     if not 1 <= episode <= len(records):
         expected = f"expected an episode from 1 to {len(records)}, found {episode}"
         raise AdviceError(f"{folder.path}: {expected}")
-    folder.check_actions()
+    if not folder.actions_file.exists():
+        raise AdviceError(f"{folder.path} was kept without its actions (actions.bin)")
+    folder.refuse_changed(folder.actions_file)
     record = records[episode - 1]
     return folder.read_steps(record.total_steps - record.steps, record.total_steps, space)
 

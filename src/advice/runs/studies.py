@@ -40,15 +40,15 @@ class Study(NamedTuple):
     """Every task with every method and seed, under the same settings."""
 
     name: str  # the folder of its runs, below the grid's
-    tasks: tuple[str, ...] = ("randomised-goal",)
-    methods: tuple[str, ...] = ("advice",)
-    settings: Mapping[str, Any] = {}  # those that differ from the defaults, by dotted name
-    method_settings: Mapping[str, Mapping[str, Any]] = METHOD_SETTINGS  # ``settings`` override them
-    shields_from: tuple[str, str] | None = None
-    """(study, task) whose fitted shields the runs of methods with a shield start with."""
     section: str = ""
     """Key of :data:`SECTIONS`; empty for a comparison of methods, which is its task's main part."""
     label: str = ""  # name of the variant within its section
+    settings: Mapping[str, Any] = {}  # those that differ from the defaults, by dotted name
+    tasks: tuple[str, ...] = ("randomised-goal",)
+    methods: tuple[str, ...] = ("advice",)
+    method_settings: Mapping[str, Mapping[str, Any]] = METHOD_SETTINGS  # ``settings`` override them
+    shields_from: tuple[str, str] | None = None
+    """(study, task) whose fitted shields the runs of methods with a shield start with."""
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """What this study sets for a method."""
@@ -88,34 +88,29 @@ SHIFTS: dict[str, dict[str, float]] = {
 }
 """Changes of randomised-goal, by what the suite ``shift`` calls them: options of the task."""
 
-
-def _variant(section: str, name: str, label: str, settings: dict[str, Any], **row: Any) -> Study:
-    return Study(name, settings=settings, section=section, label=label, **row)
-
-
 _LENT = ("core", "randomised-goal")
 _K_SWEEP = tuple(
-    _variant("fixed-k", f"fixed-k-{k}", f"K = {k}", {"shield.k": k, "shield.k_rule": "fixed"})
+    Study(f"fixed-k-{k}", "fixed-k", f"K = {k}", {"shield.k": k, "shield.k_rule": "fixed"})
     for k in (3, 4, 5)
 )
 _ACTIVATION = tuple(
-    _variant(
-        *("activation", f"activation-{e}", f"E = {e}"),
+    Study(
+        *(f"activation-{e}", "activation", f"E = {e}"),
         {"shield.construction_episodes": e, "episodes": e + 1000},
     )
     for e in (250, 500, 750)
 )
 _PATIENT = {"shield.plateau_patience": 100, "shield.stop_patience": 200}
 _WINDOWS = tuple(
-    _variant(
-        *("windows", f"windows-{recent}-{distant}", f"h_r = {recent}, h_d = {distant}"),
+    Study(
+        *(f"windows-{recent}-{distant}", "windows", f"h_r = {recent}, h_d = {distant}"),
         {"shield.recent_window": recent, "shield.distant_window": distant},
     )
     for recent, distant in ((2, 10), (2, 25), (4, 10), (4, 25), (3, 10))
 )
 _SHIFT = tuple(
-    _variant(
-        *("shift", f"shift-{name.replace(' ', '-')}-{kind}", f"{name}, {kind}"),
+    Study(
+        *(f"shift-{name.replace(' ', '-')}-{kind}", "shift", f"{name}, {kind}"),
         {"episodes": 500, "env.options": options, "shield.refit_episodes": refits},
         shields_from=_LENT,
     )
@@ -135,30 +130,34 @@ _SMOKE = {
     **{"shield.construction_episodes": 3, "shield.fit_steps": 50},
 }
 _OF_THE_PAPER = (
-    Study("core", FOUR_TASKS, SIX_METHODS),
-    Study("constrained", ("constrained-randomised-goal",), SIX_METHODS),
-    _variant(
+    Study("core", tasks=FOUR_TASKS, methods=SIX_METHODS),
+    Study("constrained", tasks=("constrained-randomised-goal",), methods=SIX_METHODS),
+    Study(
         *("transfer", "transfer", "pre-trained", {"episodes": 1000}),
         tasks=("semi-random-goal",),
         methods=SIX_METHODS,
         shields_from=_LENT,
     ),
-    _variant(
-        *("steps", "long-episodes", "T = 2000", {"env.max_episode_steps": 2000}),
-        methods=SIX_METHODS,
+    Study(
+        "long-episodes", "steps", "T = 2000", {"env.max_episode_steps": 2000}, methods=SIX_METHODS
     ),
     *(*_K_SWEEP, *_ACTIVATION, *_WINDOWS),
-    _variant("preset", "paper-settings", "preset paper", _PAPER, method_settings={}),
-    _variant("early", "early", "armed early", {}, tasks=FOUR_TASKS, method_settings={}),
+    Study("paper-settings", "preset", "preset paper", _PAPER, method_settings={}),
+    Study("early", "early", "armed early", tasks=FOUR_TASKS, method_settings={}),
 )
 _ROWS = (
     *(*_OF_THE_PAPER, *_SHIFT),
-    _variant(
-        *("activation", "patience", "E = 250, patience 200"),
-        {**_ACTIVATION[0].settings, **_PATIENT},
+    Study(
+        "patience", "activation", "E = 250, patience 200", {**_ACTIVATION[0].settings, **_PATIENT}
     ),
-    Study("foreign", FOREIGN_TASKS, ("sac", "sac+advice"), _FOREIGN, method_settings={}),
-    _variant("own", "defaults", "defaults", {}, methods=("ddpg-lag",), method_settings={}),
+    Study(
+        "foreign",
+        settings=_FOREIGN,
+        tasks=FOREIGN_TASKS,
+        methods=("sac", "sac+advice"),
+        method_settings={},
+    ),
+    Study("defaults", "own", "defaults", methods=("ddpg-lag",), method_settings={}),
     Study("smoke", methods=("ddpg", "advice"), settings=_SMOKE),
 )
 STUDIES = {row.name: row for row in _ROWS}
@@ -233,15 +232,13 @@ def cells_of(
 
 
 def with_settings(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
-    """``config`` with some settings changed by their dotted names; KeyError if one is unknown."""
+    """``config`` with some settings changed by their dotted names."""
     values = to_dict(config)
     for dotted, value in settings.items():
         *path, last = dotted.split(".")
         inner = values
         for name in path:
             inner = inner[name]
-        if last not in inner:
-            raise KeyError(dotted)
         inner[last] = value
     return from_dict(TrainConfig, values)
 
