@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
 from advice.shields.cautiousness import required_votes
-from advice.shields.encoder import Floats
 from advice.shields.fit import DangerBin, Evidence, FitSummary
 from advice.shields.neighbours import Neighbours
+from advice.shields.spaces import Bools, Floats, Ints
 
 _FEW = 30  # examples of a class below which a rate or a check of assumptions says little
 LOW_ACCURACY, ACTION_MATTERS = 0.7, 0.2
@@ -185,9 +184,9 @@ def _share(value: float) -> str:
 
 def audit(
     latent: Floats,
-    safe: NDArray[np.bool_],
-    episodes: NDArray[np.int64],
-    held_out: NDArray[np.bool_],
+    safe: Bools,
+    episodes: Ints,
+    held_out: Bools,
     k: int,
     k_max: int,
     summary: FitSummary | None = None,
@@ -270,7 +269,7 @@ def _warnings(found: Audit, labels: str) -> list[str]:
 # -- the quantities of the paper's theorems, measured on latent points -------------------------
 
 
-def pooled_spread(points: Floats, safe: NDArray[np.bool_]) -> float:
+def pooled_spread(points: Floats, safe: Bools) -> float:
     """sigma: root mean square deviation from the class means, per dimension (N - 2 dividing)."""
     groups = [group for group in (points[safe], points[~safe]) if len(group)]
     squares = sum(float(np.square(group - group.mean(0)).sum()) for group in groups)

@@ -17,7 +17,8 @@ import optax
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
-from advice.shields.encoder import SLOPE, EncoderWeights, Floats
+from advice.shields.encoder import SLOPE, EncoderWeights
+from advice.shields.spaces import Bools, Floats, Ints
 from advice.types import Array
 
 _BATCH_NORM_MEMORY = 0.95
@@ -74,8 +75,8 @@ def contrastive_loss(distance: Any, similar: Any, margin: float, form: str) -> A
 
 def fit_autoencoder(
     features: NDArray[np.float32],
-    safe: NDArray[np.bool_],
-    held_out: NDArray[np.bool_],
+    safe: Bools,
+    held_out: Bools,
     offset: Floats,
     scale: Floats,
     config: ShieldConfig,
@@ -119,9 +120,7 @@ def fit_autoencoder(
     return _fold(best_state, offset, scale), epoch, best_loss
 
 
-def sample_pairs(
-    rng: np.random.Generator, safe: NDArray[np.int64], unsafe: NDArray[np.int64], count: int
-) -> Pairs:
+def sample_pairs(rng: np.random.Generator, safe: Ints, unsafe: Ints, count: int) -> Pairs:
     """Balanced pairs of rows: half of one class (as many safe as unsafe), half of both.
 
     The expectation is that of all pairs of the paper's list, with its classes balanced.
@@ -134,7 +133,7 @@ def sample_pairs(
     return Pairs(first, second, (np.arange(count) < 2 * alike).astype(np.float32))
 
 
-def _two_of(rng: np.random.Generator, rows: NDArray[np.int64], count: int) -> tuple[Array, Array]:
+def _two_of(rng: np.random.Generator, rows: Ints, count: int) -> tuple[Array, Array]:
     """Uniform ordered pairs of distinct rows (of the one row, if there is just one)."""
     first = rng.integers(len(rows), size=count)
     step = rng.integers(1, max(len(rows), 2), size=count)
@@ -149,11 +148,7 @@ def _plan(features: int, config: ShieldConfig) -> tuple[int, int]:
 
 
 def _batches(
-    rng: np.random.Generator,
-    safe: NDArray[np.int64],
-    unsafe: NDArray[np.int64],
-    steps: int,
-    config: ShieldConfig,
+    rng: np.random.Generator, safe: Ints, unsafe: Ints, steps: int, config: ShieldConfig
 ) -> Pairs:
     """``steps`` batches, each with its share of every kind of pair."""
     pairs = sample_pairs(rng, safe, unsafe, steps * config.fit_batch_size)

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from advice.config import Far
 from advice.shields.bounds import conformal_threshold
-from advice.shields.encoder import Floats
 from advice.shields.memory import Steps
 from advice.shields.model import FittedModel
-from advice.shields.spaces import FeatureSpace, check_array
+from advice.shields.spaces import Bools, FeatureSpace, Floats, Ints, check_array
 from advice.types import Array, SettingError
 
-Bools = NDArray[np.bool_]
 RADIUS = 0.25
 MOST_RULES = 1000  # so that they cost little
 NEVER, ALWAYS = -1, 1 << 30  # votes that stand for a decision which is made already
@@ -135,7 +132,7 @@ class FarData(NamedTuple):
     scale: Floats
     prototypes: Floats  # (P, d) scaled features, spread over all of them
     threshold: Floats  # (1,) farther is far; infinite with too few held-out episodes
-    episodes: NDArray[np.int64]  # (1,) held-out episodes that gave the threshold
+    episodes: Ints  # (1,) held-out episodes that gave the threshold
 
     @staticmethod
     def calibrated(steps: Steps, share: float, seed: int) -> FarData:
@@ -221,7 +218,7 @@ class Checks:
         self._states = Zones(rules, [x.obs for x in rules], offset[:split], scale[:split])
         self._actions = Zones(rules, [x.action for x in rules], offset[split:], scale[split:])
 
-    def _ruling(self, state: Floats, actions: Floats) -> NDArray[np.int64]:
+    def _ruling(self, state: Floats, actions: Floats) -> Ints:
         """(C,) the newest rule that applies to each of (C, ...) actions in a state; -1: none."""
         none = np.full(len(actions), -1)
         if not self._rules or not len(near := np.flatnonzero(self._states.hold_one(state))):
@@ -258,7 +255,7 @@ class Checks:
 
     def judge_candidates(
         self, feature: Floats, actions: Floats, latents: Floats, votes: Array
-    ) -> tuple[NDArray[np.int64], Bools]:
+    ) -> tuple[Ints, Bools]:
         """The same for (C, ...) flat actions in the state of ``feature``, and which of them a rule
         forbids."""
         votes, state = votes.copy(), feature[: self._split]

@@ -14,12 +14,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from advice.shields.spaces import LARGE, check_array
+from advice.shields.spaces import LARGE, Floats, Ints, check_array
 from advice.shields.warp import CELLS, Warp, no_warp
-
-Floats = NDArray[np.float64]
 
 SLOPE = 0.3
 """LeakyReLU's slope below zero."""
@@ -113,7 +110,7 @@ class _Layer:
     """
 
     def __init__(
-        self, weights: EncoderWeights, warp: Warp, w1: Floats, rows: NDArray[np.int64], bias: Floats
+        self, weights: EncoderWeights, warp: Warp, w1: Floats, rows: Ints, bias: Floats
     ) -> None:
         plain = rows[: len(rows) - len(warp.columns)]
         self._offset, self._scale, self._warp = weights.offset[plain], weights.scale[plain], warp

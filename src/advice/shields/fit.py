@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
 from advice.shields.cautiousness import required_votes
-from advice.shields.encoder import LIMIT, Encoder, EncoderWeights, Floats, scaled
+from advice.shields.encoder import LIMIT, Encoder, EncoderWeights, scaled
 from advice.shields.memory import Steps, held_out_mask
 from advice.shields.model import FittedModel, Points
 from advice.shields.neighbours import Neighbours
-from advice.shields.spaces import FeatureSpace, spread_out
+from advice.shields.spaces import Bools, FeatureSpace, Floats, Ints, spread_out
 from advice.shields.warp import fit_warp
 from advice.types import OneClassError, Outcome
 
@@ -196,11 +196,7 @@ def _fit_paper(
 
 
 def _fit_look_ahead(
-    steps: Steps,
-    space: FeatureSpace,
-    config: ShieldConfig,
-    rng: np.random.Generator,
-    reach: int,
+    steps: Steps, space: FeatureSpace, config: ShieldConfig, rng: np.random.Generator, reach: int
 ) -> Fit:
     """Danger of states, look-ahead targets of steps, encoder and risk (see ``lookahead``)."""
     unsafe = steps.outcomes == Outcome.UNSAFE
@@ -276,10 +272,10 @@ def _spread_actions(space: FeatureSpace, offset: Floats, scale: Floats) -> NDArr
 def _nearness(
     points: Points,
     latent: Floats,
-    held_out: NDArray[np.bool_],
+    held_out: Bools,
     danger: Floats,
-    survived: NDArray[np.bool_],
-    led: NDArray[np.bool_],
+    survived: Bools,
+    led: Bools,
     config: ShieldConfig,
 ) -> tuple[DangerBin, ...]:
     """Refusals among held-out steps by the danger of their states; fitted episodes vote."""
@@ -289,7 +285,7 @@ def _nearness(
     neighbours, safe = Neighbours(points.latent[voting], config.k_max), points.safe[voting]
     required = required_votes(config.k, config.k_max, len(neighbours))
 
-    def refused(rows: NDArray[np.bool_]) -> tuple[int, int]:
+    def refused(rows: Bools) -> tuple[int, int]:
         """How many rows there are, at most MOST_ROWS, and how many are refused."""
         some = np.flatnonzero(rows)
         some = some[:: -(-len(some) // MOST_ROWS) or 1]
@@ -325,12 +321,7 @@ def _scaling(space: FeatureSpace, raw: Floats) -> tuple[Floats, Floats]:
     return offset, scale
 
 
-def _voters(
-    safe: NDArray[np.bool_],
-    known: NDArray[np.bool_],
-    close: NDArray[np.bool_],
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
+def _voters(safe: Bools, known: Bools, close: Bools, rng: np.random.Generator) -> Ints:
     """Rows that vote: unsafe ones, safe ones near danger, and other safe ones for the rest."""
     half = MOST_POINTS // 2
     unsafe = _some(np.flatnonzero(known & ~safe), half, rng)
@@ -339,7 +330,7 @@ def _voters(
     return np.concatenate([unsafe, near, rest])
 
 
-def _some(rows: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _some(rows: Ints, most: int, rng: np.random.Generator) -> Ints:
     return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 

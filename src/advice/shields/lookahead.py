@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from advice.config import ShieldConfig
-from advice.shields.encoder import SLOPE, Floats
+from advice.shields.encoder import SLOPE
 from advice.shields.memory import Steps
+from advice.shields.spaces import Bools, Floats, Ints
 from advice.types import Outcome
 
 DANGER_SIZES = (64, 64)
@@ -49,9 +50,9 @@ class Targets(NamedTuple):
     """(N,) 0 (nothing came of it) to 1 (a violation)."""
     danger: Floats
     """(N,) the danger of the state in which the step was taken."""
-    known: NDArray[np.bool_]
+    known: Bools
     """(N,) False where the episode was cut before enough steps followed."""
-    leads_in: NDArray[np.bool_]
+    leads_in: Bools
     """(N,) True for the last steps before a violation, :data:`LAST` or ``near`` of them."""
 
 
@@ -66,7 +67,7 @@ def horizons(steps: Steps) -> tuple[int, int]:
     return int(np.clip(round(root), 2, 5)), int(np.clip(round(0.7 * root), 2, 8))
 
 
-def steps_until_violation(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def steps_until_violation(steps: Steps) -> tuple[Ints, Ints]:
     """(N,) steps until the next violation (1: this very step violates; FAR: none is known) and
     (N,) how many of the following steps are known (FAR: all until the episode's end)."""
     index, last = np.arange(len(steps.outcomes)), _last_row(steps)
@@ -77,7 +78,7 @@ def steps_until_violation(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.i
     return until, np.where(ended, FAR, last - index)
 
 
-def _last_row(steps: Steps) -> NDArray[np.int64]:
+def _last_row(steps: Steps) -> Ints:
     """(N,) the row up to which an episode is stored without a gap, for each of its rows."""
     index = np.arange(len(steps.outcomes))
     ends = np.where(steps.continues, FAR, index)
@@ -152,7 +153,7 @@ def _danger_loss(layers: Any, data: Any) -> Any:
 def fit_danger(
     inputs: NDArray[np.float32],
     steps: Steps,
-    fitted: NDArray[np.bool_],
+    fitted: Bools,
     near: int,
     count: int,
     rng: np.random.Generator,
@@ -180,7 +181,7 @@ def fit_unavoidable(
     taken: NDArray[np.float32],
     candidates: NDArray[np.float32],
     steps: Steps,
-    fitted: NDArray[np.bool_],
+    fitted: Bools,
     count: int,
     rng: np.random.Generator,
 ) -> Floats:
@@ -223,9 +224,7 @@ def _better_risk(layers: Any, states: Any, actions: Any) -> Any:
     return jax.nn.sigmoid(jax.lax.map(block, blocks).ravel())
 
 
-def is_foreseen(
-    danger: Floats, until: NDArray[np.int64], near: int, rows: NDArray[np.bool_]
-) -> bool:
+def is_foreseen(danger: Floats, until: Ints, near: int, rows: Bools) -> bool:
     """Whether a state's danger tells that a violation is near, judged by some of the rows.
 
     True if a state at most ``near`` steps before a violation has more danger than another state
@@ -279,7 +278,7 @@ def _encoder_loss(margin: float, contrastive: float, reconstruction: float) -> C
 def fit_encoder(
     inputs: NDArray[np.float32],
     value: Floats,
-    pools: tuple[NDArray[np.int64], ...],
+    pools: tuple[Ints, ...],
     config: ShieldConfig,
     rng: np.random.Generator,
 ) -> EncoderFit:
@@ -292,7 +291,7 @@ def fit_encoder(
     sizes = (_PAIRS // 4, _PAIRS // 2, _PAIRS // 4)
     count = config.fit_steps
 
-    def side() -> NDArray[np.int64]:
+    def side() -> Ints:
         drawn = [rng.choice(pool, (count, size)) for pool, size in zip(pools, sizes, strict=True)]
         return np.concatenate(drawn, axis=1)
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
-from advice.shields.encoder import Encoder, EncoderWeights, Floats
+from advice.shields.encoder import Encoder, EncoderWeights
 from advice.shields.neighbours import Neighbours
-from advice.shields.spaces import LARGE, Candidates, FeatureSpace, Space, check_size
+from advice.shields.spaces import (
+    LARGE,
+    Bools,
+    Candidates,
+    FeatureSpace,
+    Floats,
+    Ints,
+    Space,
+    check_size,
+)
 from advice.shields.warp import Warp
 from advice.types import Array
 
@@ -29,7 +37,7 @@ class Considered(NamedTuple):
     """(C, *action shape)"""
     latents: Floats
     """(C, latent)"""
-    safe_neighbours: NDArray[np.int64]
+    safe_neighbours: Ints
     """(C,)"""
 
 
@@ -38,10 +46,10 @@ class Points(NamedTuple):
 
     latent: Floats
     """(N, latent)"""
-    safe: NDArray[np.bool_]
-    held_out: NDArray[np.bool_]
+    safe: Bools
+    held_out: Bools
     """True where the step's episode was kept out of the fit."""
-    episodes: NDArray[np.int64]
+    episodes: Ints
 
 
 class FittedModel:
@@ -142,7 +150,7 @@ class FittedModel:
         limit = None if calm is None else float(calm[0])
         return cls(encoder, points, space.action, config, risk, calm=limit)
 
-    def votes(self, latents: Floats) -> NDArray[np.int64]:
+    def votes(self, latents: Floats) -> Ints:
         """(M,) safe neighbours of (M, latent) points."""
         return np.count_nonzero(self.safe[self.neighbours.sets(latents)], axis=1)
 
@@ -162,7 +170,7 @@ class FittedModel:
         steps = (self.flat(actions) - feature[self.encoder.split :]) / self._scale
         return np.sqrt(np.square(steps).sum(1))
 
-    def calm_rows(self, rows: NDArray[np.int64], latents: Floats) -> NDArray[np.int64]:
+    def calm_rows(self, rows: Ints, latents: Floats) -> Ints:
         """Those of ``rows`` that are calm, or else the one of least risk."""
         if self.risk is None or self.calm is None:
             return rows
@@ -176,7 +184,7 @@ class FittedModel:
             return True
         return bool(latent @ self.risk <= self.calm)
 
-    def least_risky(self, latents: Floats, votes: NDArray[np.int64]) -> int:
+    def least_risky(self, latents: Floats, votes: Ints) -> int:
         """The row of least risk; without a risk, of most safe neighbours, then farthest from the
         nearest unsafe one. The first of equals."""
         if self.risk is not None:

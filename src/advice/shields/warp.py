@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from advice.shields.spaces import Bools, Floats, Ints
 
 CELLS = 64
 """Cells of equal width per dimension; the curve is linear in each."""
@@ -21,7 +20,7 @@ _ROUNDS, _RATE, _MOST_ROWS = 150, 0.3, 20_000
 class Warp(NamedTuple):
     """Piecewise linear curves of ``q`` observation dimensions, constant outside their range."""
 
-    columns: NDArray[np.int64]
+    columns: Ints
     """(q,) which dimensions."""
     low: Floats
     """(q,) where a curve starts."""
@@ -51,7 +50,7 @@ def no_warp() -> Warp:
     return Warp(np.zeros(0, np.int64), empty, empty, np.zeros((0, CELLS + 1)))
 
 
-def fit_warp(observations: Floats, danger: NDArray[np.bool_], rng: np.random.Generator) -> Warp:
+def fit_warp(observations: Floats, danger: Bools, rng: np.random.Generator) -> Warp:
     """Curves for the dimensions that boosted stumps use to tell (N,) ``danger`` in (N, p) rows.
 
     Logistic loss with both classes of equal weight; each round adds the stump of largest gain.
@@ -99,5 +98,5 @@ def fit_warp(observations: Floats, danger: NDArray[np.bool_], rng: np.random.Gen
     return Warp(usable[used], low[used], width[used], table)
 
 
-def _some(rows: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _some(rows: Ints, most: int, rng: np.random.Generator) -> Ints:
     return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
