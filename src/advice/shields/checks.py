@@ -115,14 +115,12 @@ class Zones:
     def hold_one(self, row: Floats) -> Bools:
         """(N,) which rules apply to one row of numbers, without the cost of a batch."""
         apart = self._centres - (row - self._offset) / self._scale
-        within: Bools = np.einsum("ij,ij->i", apart, apart) <= self._squares
-        return within
+        return np.einsum("ij,ij->i", apart, apart) <= self._squares
 
     def hold(self, rows: Floats) -> Bools:
         """(M, N) which rules apply to each of (M, d) rows of numbers."""
         apart = cdist((rows - self._offset) / self._scale, self._centres, "sqeuclidean")
-        within: Bools = apart <= self._squares
-        return within
+        return apart <= self._squares
 
 
 class FarData(NamedTuple):
@@ -174,8 +172,7 @@ class FarData(NamedTuple):
     def distances(self, features: Array) -> Floats:
         """(N,) to the nearest prototype, of (N, d) features."""
         scaled = (features.astype(np.float64) - self.offset) / self.scale
-        found: Floats = cdist(scaled, self.prototypes).min(axis=1)
-        return found
+        return cdist(scaled, self.prototypes).min(axis=1)
 
     def are_far(self, state: Floats, actions: Floats) -> Bools:
         """(C,) which of (C, ...) flat actions are far from all data in one state."""

@@ -40,8 +40,7 @@ class EncoderWeights(NamedTuple):
 
 def scaled(features: Floats, offset: Floats, scale: Floats) -> Floats:
     """``(f - offset) / scale``, clipped to +-LIMIT."""
-    clipped: Floats = np.clip((features - offset) / scale, -LIMIT, LIMIT)
-    return clipped
+    return np.clip((features - offset) / scale, -LIMIT, LIMIT)
 
 
 class Encoder:
@@ -90,10 +89,6 @@ class Encoder:
         values = self._whole(features)
         np.maximum(values, SLOPE * values, out=values)
         return np.rint(values) / UNIT
-
-    def encode_actions(self, actions: Floats, state: Floats) -> Floats:
-        """(C, latent) points of (C, d - split) actions in the state whose share is given."""
-        return self.finish(self.action_share(actions), state)
 
     def encode(self, features: Floats) -> Floats:
         """(..., d) raw features to (..., latent) points, some hundred rows at a time."""

@@ -120,8 +120,7 @@ def _forward_numpy(layers: Any, x: Any) -> Floats:
     for weight, bias in layers[:-1]:
         x = x @ weight + bias
         x = np.maximum(x, SLOPE * x)
-    values: Floats = (x @ layers[-1][0] + layers[-1][1]).astype(np.float64)
-    return values
+    return (x @ layers[-1][0] + layers[-1][1]).astype(np.float64)
 
 
 def _padded(rows: NDArray[Any]) -> Any:
@@ -239,8 +238,7 @@ def is_foreseen(danger: Floats, until: Ints, near: int, rows: Bools) -> bool:
 
 def sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(-x)) without overflow."""
-    values: Floats = 0.5 * (1.0 + np.tanh(0.5 * x))
-    return values
+    return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
 class EncoderFit(NamedTuple):

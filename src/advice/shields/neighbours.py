@@ -66,7 +66,7 @@ class Neighbours:
         if self._k_max >= len(self._kept):
             return self.query(queries).indices
         distances, found = self._tree.query(queries, k=self._k_max + 1)
-        indices: Ints = self._kept[found[:, :-1]]
+        indices = self._kept[found[:, :-1]]
         doubtful = distances[:, -2] * _CLOSE >= distances[:, -1]
         if doubtful.any():
             indices[doubtful] = self.query(queries[doubtful]).indices
@@ -77,6 +77,5 @@ class Neighbours:
         if self._k_max < len(self._kept):
             distances, found = self._tree.query(query, k=self._k_max + 1)
             if distances[-2] * _CLOSE < distances[-1]:
-                indices: Ints = self._kept[found[:-1]]
-                return indices
+                return self._kept[found[:-1]]
         return self.query(query[None]).indices[0]

@@ -373,5 +373,4 @@ def low_discrepancy(count: int, dimensions: int) -> Floats:
     for _ in range(64):
         root = (1.0 + root) ** (1.0 / (dimensions + 1))
     steps = root ** -np.arange(1.0, dimensions + 1)
-    points: Floats = (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
-    return points
+    return (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0

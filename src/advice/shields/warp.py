@@ -37,8 +37,7 @@ class Warp(NamedTuple):
         place -= cell
         cell += _ROWS[: len(self.columns)]
         left = self.table.ravel()[cell]
-        values: Floats = left + place * (self.table.ravel()[cell + 1] - left)
-        return values
+        return left + place * (self.table.ravel()[cell + 1] - left)
 
 
 _ROWS = np.arange(4096) * (CELLS + 1)
@@ -55,12 +54,8 @@ def fit_warp(observations: Floats, danger: Bools, rng: np.random.Generator) -> W
 
     Logistic loss with both classes of equal weight; each round adds the stump of largest gain.
     """
-    rows = np.concatenate(
-        [
-            _some(np.flatnonzero(danger), _MOST_ROWS // 3, rng),
-            _some(np.flatnonzero(~danger), _MOST_ROWS, rng),
-        ]
-    )
+    dangerous = at_most(_MOST_ROWS // 3, np.flatnonzero(danger), rng)
+    rows = np.append(dangerous, at_most(_MOST_ROWS, np.flatnonzero(~danger), rng))
     x, y = observations[rows], danger[rows].astype(np.float64)
     low, high = np.quantile(x, [0.001, 0.999], axis=0)
     usable = np.flatnonzero(high - low > 1e-9)[: len(_ROWS)]
@@ -98,5 +93,6 @@ def fit_warp(observations: Floats, danger: Bools, rng: np.random.Generator) -> W
     return Warp(usable[used], low[used], width[used], table)
 
 
-def _some(rows: Ints, most: int, rng: np.random.Generator) -> Ints:
+def at_most(most: int, rows: Ints, rng: np.random.Generator) -> Ints:
+    """The rows, or as many random ones of them, in order."""
     return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
