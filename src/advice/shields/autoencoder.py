@@ -65,11 +65,10 @@ def contrastive_loss(distance: Any, similar: Any, margin: float, form: str) -> A
     released: y d^2 + (1-y) max(0, m-d)^2. printed: y d^2 + (1-y) max(0, m-d^2), whose gradient
     vanishes at d = 0.
     """
-    apart = (
-        jnp.maximum(0.0, margin - distance) ** 2
-        if form == "released"
-        else jnp.maximum(0.0, margin - distance**2)
-    )
+    if form == "released":
+        apart = jnp.maximum(0.0, margin - distance) ** 2
+    else:
+        apart = jnp.maximum(0.0, margin - distance**2)
     return similar * distance**2 + (1.0 - similar) * apart
 
 

@@ -19,7 +19,7 @@ from advice.shields.memory import Steps, held_out_mask
 from advice.shields.model import FittedModel, Points
 from advice.shields.neighbours import Neighbours
 from advice.shields.spaces import Bools, FeatureSpace, Floats, Ints, spread_out
-from advice.shields.warp import fit_warp
+from advice.shields.warp import at_most, fit_warp
 from advice.types import OneClassError, Outcome
 
 MOST_POINTS = 6000
@@ -324,14 +324,10 @@ def _scaling(space: FeatureSpace, raw: Floats) -> tuple[Floats, Floats]:
 def _voters(safe: Bools, known: Bools, close: Bools, rng: np.random.Generator) -> Ints:
     """Rows that vote: unsafe ones, safe ones near danger, and other safe ones for the rest."""
     half = MOST_POINTS // 2
-    unsafe = _some(np.flatnonzero(known & ~safe), half, rng)
-    near = _some(np.flatnonzero(known & safe & close), 2 * half // 3, rng)
-    rest = _some(np.flatnonzero(known & safe & ~close), half - len(near), rng)
+    unsafe = at_most(half, np.flatnonzero(known & ~safe), rng)
+    near = at_most(2 * half // 3, np.flatnonzero(known & safe & close), rng)
+    rest = at_most(half - len(near), np.flatnonzero(known & safe & ~close), rng)
     return np.concatenate([unsafe, near, rest])
-
-
-def _some(rows: Ints, most: int, rng: np.random.Generator) -> Ints:
-    return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
 def _evidence(

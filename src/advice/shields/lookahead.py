@@ -48,8 +48,6 @@ class Targets(NamedTuple):
 
     value: Floats
     """(N,) 0 (nothing came of it) to 1 (a violation)."""
-    danger: Floats
-    """(N,) the danger of the state in which the step was taken."""
     known: Bools
     """(N,) False where the episode was cut before enough steps followed."""
     leads_in: Bools
@@ -96,9 +94,7 @@ def targets(steps: Steps, danger: Floats, near: int, ahead: int) -> Targets:
     value = np.where(until <= ahead, 1.0, value)
     said = steps.outcomes != Outcome.INCONCLUSIVE
     value = np.where(said, (steps.outcomes == Outcome.UNSAFE).astype(np.float64), value)
-    return Targets(
-        value, danger, said | (known >= ahead) | (until <= ahead), until <= min(near, LAST)
-    )
+    return Targets(value, said | (known >= ahead) | (until <= ahead), until <= min(near, LAST))
 
 
 # -- networks ----------------------------------------------------------------------------------

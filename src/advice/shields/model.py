@@ -150,7 +150,8 @@ class FittedModel:
         if len(self.candidates.offsets):
             near = self.candidates.near(feature[encoder.split :])
             actions = np.concatenate([actions, near])
-            latents = np.concatenate([latents, encoder.finish(encoder.action_share(self.flat(near)), state)])
+            share = encoder.action_share(self.flat(near))
+            latents = np.concatenate([latents, encoder.finish(share, state)])
         return Considered(actions, latents, self.votes(latents))
 
     def distances(self, actions: Array, feature: Floats) -> Floats:
