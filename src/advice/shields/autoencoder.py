@@ -211,10 +211,8 @@ def _loss(
     z_first, z_second = jnp.split(z, 2)
     distance = jnp.sqrt(jnp.sum((z_first - z_second) ** 2, axis=1) + 1e-12)
     contrastive = contrastive_loss(distance, pairs.similar, config.margin, config.contrastive_form)
-    total = (
-        config.reconstruction_weight * reconstruction
-        + config.contrastive_weight * contrastive.mean()
-    )
+    total = config.reconstruction_weight * reconstruction
+    total += config.contrastive_weight * contrastive.mean()
     if pairs.noise is not None:
         total += config.l2 * sum(jnp.sum(params[f"w{i}"] ** 2) for i in range(4))
     return total, {"encoder": encoder_norm, "decoder": decoder_norm}

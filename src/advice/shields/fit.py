@@ -123,18 +123,10 @@ class FitSummary(NamedTuple):
     def from_list(values: list[Any]) -> FitSummary:
         """The summary that :meth:`to_list` described."""
         steps, loss, features, held_out, evidence, horizon, hold, *nearness = values
-        return FitSummary(
-            int(steps),
-            float(loss),
-            int(features),
-            int(held_out),
-            Evidence(*map(float, evidence)),
-            int(horizon),
-            int(hold),
-            tuple(
-                DangerBin(float(x[0]), float(x[1]), *map(int, x[2:])) for y in nearness for x in y
-            ),
-        )
+        counts = int(steps), float(loss), int(features), int(held_out)
+        bins = [DangerBin(float(x[0]), float(x[1]), *map(int, x[2:])) for y in nearness for x in y]
+        found = Evidence(*map(float, evidence))
+        return FitSummary(*counts, found, int(horizon), int(hold), tuple(bins))
 
 
 Fit = tuple[FittedModel, FitSummary]

@@ -162,11 +162,9 @@ def fit_danger(
     negative = np.flatnonzero(fitted & (until > near) & (known >= near))
     if len(negative) == 0:
         return np.ones(len(inputs))
-    rows = np.concatenate(
-        [rng.choice(positive, (count, 128)), rng.choice(negative, (count, 128))], axis=1
-    )
+    drawn = [rng.choice(pool, (count, 128)) for pool in (positive, negative)]
     layers = _init(jax.random.key(int(rng.integers(2**31))), (inputs.shape[1], *DANGER_SIZES, 1))
-    data = _padded(inputs), _padded(until <= near)
+    data, rows = (_padded(inputs), _padded(until <= near)), np.concatenate(drawn, axis=1)
     layers = jax.tree.map(np.asarray, _descend(_danger_loss, layers, data, rows, 1e-2))
     return sigmoid(_forward_numpy(layers, inputs)[:, 0])
 
@@ -299,8 +297,7 @@ def fit_encoder(
     }
     loss = _encoder_loss(config.margin, config.contrastive_weight, config.reconstruction_weight)
     params = _descend(loss, params, (_padded(inputs), _padded(value)), rows, 1e-4)
-    (w1, b1), (w2, b2) = (
-        (np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in params["encoder"]
-    )
-    risk, bias = (np.asarray(x, np.float64) for x in params["risk"])
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    (w1, b1), (w2, b2) = params["encoder"]
+    risk, bias = params["risk"]
     return EncoderFit(w1, b1, w2, b2, risk[:, 0], float(bias[0]))
