@@ -78,12 +78,9 @@ class DangerBin(NamedTuple):
 
     low: float
     high: float
-    survived: int
-    """Steps that no violation followed within the look-ahead."""
-    survived_refused: int
-    """How many of them are refused."""
-    led: int
-    """The last steps before a violation."""
+    survived: int  # steps that no violation followed within the look-ahead
+    survived_refused: int  # how many of them are refused
+    led: int  # the last steps before a violation
     led_refused: int
 
 

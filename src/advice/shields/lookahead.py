@@ -46,12 +46,9 @@ _RATE = 3e-3
 class Targets(NamedTuple):
     """What hindsight says about N steps."""
 
-    value: Floats
-    """(N,) 0 (nothing came of it) to 1 (a violation)."""
-    known: Bools
-    """(N,) False where the episode was cut before enough steps followed."""
-    leads_in: Bools
-    """(N,) True for the last steps before a violation, :data:`LAST` or ``near`` of them."""
+    value: Floats  # (N,) 0 (nothing came of it) to 1 (a violation)
+    known: Bools  # (N,) False where the episode was cut before enough steps followed
+    leads_in: Bools  # (N,) True for the last steps before a violation, LAST or ``near`` of them
 
 
 def horizons(steps: Steps) -> tuple[int, int]:
@@ -242,8 +239,7 @@ class EncoderFit(NamedTuple):
     b1: Floats
     w2: Floats
     b2: Floats
-    risk: Floats
-    """(latent,)"""
+    risk: Floats  # (latent,)
     risk_bias: float
 
 

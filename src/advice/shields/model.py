@@ -32,22 +32,17 @@ candidates is often one that was wrongly taken for safe; a calm one seldom is.""
 class Considered(NamedTuple):
     """The alternatives to a proposal and their votes."""
 
-    actions: Array
-    """(C, *action shape)"""
-    latents: Floats
-    """(C, latent)"""
-    safe_neighbours: Ints
-    """(C,)"""
+    actions: Array  # (C, *action shape)
+    latents: Floats  # (C, latent)
+    safe_neighbours: Ints  # (C,)
 
 
 class Points(NamedTuple):
     """The steps that vote, with what the audit needs to know of them."""
 
-    latent: Floats
-    """(N, latent)"""
+    latent: Floats  # (N, latent)
     safe: Bools
-    held_out: Bools
-    """True where the step's episode was kept out of the fit."""
+    held_out: Bools  # True where the step's episode was kept out of the fit
     episodes: Ints
 
 

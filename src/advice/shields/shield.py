@@ -343,8 +343,7 @@ class Shield(Decisions):
         """
         self.space.check_same(FeatureSpace.from_document(document))
         memory, cautiousness = self._new_memory(), Cautiousness(self.config)
-        prefix = "steps."
-        stored = {x.removeprefix(prefix): y for x, y in arrays.items() if x.startswith(prefix)}
+        stored = {x.removeprefix("steps."): y for x, y in arrays.items() if x.startswith("steps.")}
         memory.restore(stored, document["memory"])
         cautiousness.k = int(document["k"])
         cautiousness.violations.extend(bool(x) for x in document["violations"])

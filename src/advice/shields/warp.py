@@ -20,14 +20,10 @@ _ROUNDS, _RATE, _MOST_ROWS = 150, 0.3, 20_000
 class Warp(NamedTuple):
     """Piecewise linear curves of ``q`` observation dimensions, constant outside their range."""
 
-    columns: Ints
-    """(q,) which dimensions."""
-    low: Floats
-    """(q,) where a curve starts."""
-    width: Floats
-    """(q,) width of a cell."""
-    table: Floats
-    """(q, CELLS + 1) values at the edges of the cells."""
+    columns: Ints  # (q,) which dimensions
+    low: Floats  # (q,) where a curve starts
+    width: Floats  # (q,) width of a cell
+    table: Floats  # (q, CELLS + 1) values at the edges of the cells
 
     def __call__(self, observations: Floats) -> Floats:
         """(..., q) curve values of (..., p) observations."""
