@@ -9,10 +9,10 @@ import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import bdtr, betaincinv, xlogy
 
-from advice.shields.spaces import Bools, Floats
-
+Floats = NDArray[np.float64]
 Numbers: TypeAlias = Any  # a number, a sequence of them or an array
 _TILTS = np.geomspace(0.01, 8.0, 24)  # log odds ratios that the mixtures bet on
 _ODDS = np.array([1.25, 1.5, 2.0, 3.0, 5.0, 10.0])  # rates that the alarm looks for
@@ -70,7 +70,7 @@ def running_bounds(
 
 def excludes(
     total: Numbers, count: Numbers, mean: Numbers, side: int, confidence: float = 0.95
-) -> Bools:
+) -> NDArray[np.bool_]:
     """Whether an average probability lies below the lower bound (``side`` 1) or above the upper one
     (-1), for arrays of equal shape."""
     tilts, limit = side * _TILTS, math.log(2 * len(_TILTS) / (1.0 - confidence))
