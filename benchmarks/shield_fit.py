@@ -26,6 +26,7 @@ from advice import PRESETS, Outcome, Shield
 from advice.shields import autoencoder
 from advice.shields.audit import audit
 from advice.shields.encoder import Encoder
+from advice.shields.model import Points
 from advice.threads import restart_with_one_thread
 
 OBSERVATIONS, ACTIONS = Box(0, 1, (32,), np.float32), Box(-1, 1, (2,), np.float32)
@@ -118,7 +119,8 @@ def enumerate_all_pairs(shield: Shield) -> tuple[float, float, int]:
     folded = Encoder(
         autoencoder._fold(best_state, weights.offset, weights.scale), model.encoder.split
     )
-    found = audit(folded.encode(features.astype(np.float64)), safe, episodes, held, 4, 5)
+    latent = folded.encode(features.astype(np.float64))
+    found = audit(Points(latent, safe, held, episodes), 4, 5)
     return found.at_k[3].balanced_accuracy, time.perf_counter() - start, epochs * steps
 
 

@@ -51,7 +51,7 @@ def test_a_small_audit_by_hand():
     latent = np.concatenate([train, test])
     safe = np.array([1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0], bool)
     held = np.arange(11) >= 6
-    found = audit(latent, safe, np.arange(11), held, k=2, k_max=3)
+    found = audit(Points(latent, safe, held, np.arange(11)), k=2, k_max=3)
     at = found.at_k[1]
     assert (at.k, at.false_unsafe.count, at.false_unsafe.total) == (2, 1, 3)
     assert (at.false_safe.count, at.false_safe.total) == (1, 2)
@@ -72,7 +72,7 @@ def test_the_smallest_margin_is_found_among_many():
     latent = np.concatenate([rng.normal(size=(3000, 2)), rng.normal(size=(3000, 2)) + 20])
     latent[1001], latent[4003] = [10.0, 10.0], [10.0, 10.01]
     held = np.arange(6000) % 1000 > 0
-    found = audit(latent, np.arange(6000) < 3000, np.arange(6000), held, 4, 5)
+    found = audit(Points(latent, np.arange(6000) < 3000, held, np.arange(6000)), 4, 5)
     assert found.margins[0].gamma == pytest.approx(0.01)
 
 
@@ -80,7 +80,7 @@ def test_far_queries_are_counted():
     rng = np.random.default_rng(0)
     latent = np.concatenate([rng.normal(size=(200, 2)), rng.normal(size=(20, 2)), [[50.0, 50.0]]])
     safe = np.arange(221) % 2 == 0
-    found = audit(latent, safe, np.arange(221), np.arange(221) >= 200, 4, 5)
+    found = audit(Points(latent, safe, np.arange(221) >= 200, np.arange(221)), 4, 5)
     assert 1 <= found.far.count <= 4
     assert found.far.total == 21
 
@@ -122,7 +122,7 @@ def test_the_bound_is_printed_only_where_its_assumptions_hold():
     held = np.arange(800) % 2 == 0
     for apart, given in ((8.0, True), (0.5, False)):
         latent = np.concatenate([gaussian(rng, 0.0), gaussian(rng, apart)])
-        found = audit(latent, safe, np.arange(800), held, 4, 5)
+        found = audit(Points(latent, safe, held, np.arange(800)), 4, 5)
         assert (found.no_bound == "") == given
         assert ("bound exp(-gamma^2" in str(found)) == given
         assert ("bound exp(-H" in str(found)) == given
@@ -137,7 +137,7 @@ def separated(k: int = 4, **options) -> Audit:
     rng = np.random.default_rng(1)
     latent = np.concatenate([gaussian(rng, 0.0), gaussian(rng, 8.0)])
     held = np.arange(800) % 2 == 0
-    return audit(latent, np.arange(800) < 400, np.arange(800), held, k, 5, **options)
+    return audit(Points(latent, np.arange(800) < 400, held, np.arange(800)), k, 5, **options)
 
 
 def test_no_warning_without_a_reason():
@@ -163,7 +163,8 @@ def test_the_audit_warns_of_the_papers_safe_examples():
 def test_the_audit_warns_of_low_accuracy():
     rng = np.random.default_rng(0)
     points, safe = rng.normal(size=(800, 2)), np.arange(800) < 400
-    found = audit(points, safe, np.arange(800), np.arange(800) % 2 == 0, 3, 5)
+    voters = Points(points, safe, np.arange(800) % 2 == 0, np.arange(800))
+    found = audit(voters, 3, 5)
     assert found.balanced_accuracy < 0.7
     assert any("balanced accuracy on held-out episodes is 0." in x for x in found.warnings)
 

@@ -226,7 +226,7 @@ def test_a_restore_that_raises_leaves_the_shield_unchanged(looking_ahead):
     other = Shield(OBSERVATIONS, ACTIONS, LOOK_AHEAD)
     record_random(other, 3, seed=4)
     before = other.snapshot()
-    with pytest.raises(ValueError, match="do not fit the spaces"):
+    with pytest.raises(ValueError, match="risk: expected"):
         other.restore(arrays | {"risk": np.zeros(3)}, document)
     assert not other.armed
     after = other.snapshot()

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
 from advice.shields.cautiousness import required_votes
-from advice.shields.encoder import Floats
 from advice.shields.fit import DangerBin, Evidence, FitSummary
+from advice.shields.model import Points
 from advice.shields.neighbours import Neighbours
+from advice.shields.spaces import Bools, Floats
 
 _FEW = 30  # examples of a class below which a rate or a check of assumptions says little
 LOW_ACCURACY, ACTION_MATTERS = 0.7, 0.2
@@ -184,19 +184,17 @@ def _share(value: float) -> str:
 
 
 def audit(
-    latent: Floats,
-    safe: NDArray[np.bool_],
-    episodes: NDArray[np.int64],
-    held_out: NDArray[np.bool_],
+    points: Points,
     k: int,
     k_max: int,
     summary: FitSummary | None = None,
     labels: str = "hindsight",
 ) -> Audit:
-    """Classify the held-out (N, latent) points by their neighbours among the others.
+    """Classify the held-out points by their neighbours among the others.
 
     ``summary`` and ``labels`` are those of the fit.
     """
+    latent, safe, held_out, episodes = points
     train, test = latent[~held_out], latent[held_out]
     train_safe, test_safe = safe[~held_out], safe[held_out]
     votes, farthest = np.zeros(0, np.int64), np.zeros(0)
@@ -213,10 +211,7 @@ def audit(
         at_k.append(AtK(asked, *rates, 1 - (rates[0].rate + rates[1].rate) / 2))
     voted = [test_safe[votes == x] for x in range(min(k_max, len(train)) + 1)]
     sigma, entropy = pooled_spread(test, test_safe), binned_entropy(latent)
-    classes, evidence = (
-        (test[test_safe], test[~test_safe]),
-        summary.evidence if summary else Evidence(),
-    )
+    classes = test[test_safe], test[~test_safe]
     found = Audit(
         k=k,
         k_max=k_max,
@@ -234,7 +229,7 @@ def audit(
         entropy_continuous=continuous_entropy(latent),
         entropy_bound=_bound(entropy, sigma),
         no_bound=why_no_bound(*classes),
-        evidence=evidence,
+        evidence=summary.evidence if summary else Evidence(),
         nearness=list(summary.nearness) if summary else [],
         warnings=[],
     )
@@ -248,9 +243,8 @@ def _warnings(found: Audit, labels: str) -> list[str]:
     if found.held_out_safe + unsafe == 0:
         warnings.append("nothing could be held out: too few episodes of both kinds.")
     if 0 < unsafe < _FEW:
-        worst = (
-            f"even if none was endorsed, the true rate may be up to {wilson(0, unsafe).high:.0%}"
-        )
+        high = wilson(0, unsafe).high
+        worst = f"even if none was endorsed, the true rate may be up to {high:.0%}"
         warnings.append(f"only {unsafe} unsafe examples were held out: {worst}.")
     if found.train_unsafe < _FEW:
         unlike = "the shield cannot refuse what is unlike any of them"
@@ -270,7 +264,7 @@ def _warnings(found: Audit, labels: str) -> list[str]:
 # -- the quantities of the paper's theorems, measured on latent points -------------------------
 
 
-def pooled_spread(points: Floats, safe: NDArray[np.bool_]) -> float:
+def pooled_spread(points: Floats, safe: Bools) -> float:
     """sigma: root mean square deviation from the class means, per dimension (N - 2 dividing)."""
     groups = [group for group in (points[safe], points[~safe]) if len(group)]
     squares = sum(float(np.square(group - group.mean(0)).sum()) for group in groups)

@@ -17,7 +17,8 @@ import optax
 from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
-from advice.shields.encoder import SLOPE, EncoderWeights, Floats
+from advice.shields.encoder import SLOPE, EncoderWeights
+from advice.shields.spaces import Bools, Floats, Ints
 from advice.types import Array
 
 _BATCH_NORM_MEMORY = 0.95
@@ -64,18 +65,17 @@ def contrastive_loss(distance: Any, similar: Any, margin: float, form: str) -> A
     released: y d^2 + (1-y) max(0, m-d)^2. printed: y d^2 + (1-y) max(0, m-d^2), whose gradient
     vanishes at d = 0.
     """
-    apart = (
-        jnp.maximum(0.0, margin - distance) ** 2
-        if form == "released"
-        else jnp.maximum(0.0, margin - distance**2)
-    )
+    if form == "released":
+        apart = jnp.maximum(0.0, margin - distance) ** 2
+    else:
+        apart = jnp.maximum(0.0, margin - distance**2)
     return similar * distance**2 + (1.0 - similar) * apart
 
 
 def fit_autoencoder(
     features: NDArray[np.float32],
-    safe: NDArray[np.bool_],
-    held_out: NDArray[np.bool_],
+    safe: Bools,
+    held_out: Bools,
     offset: Floats,
     scale: Floats,
     config: ShieldConfig,
@@ -119,9 +119,7 @@ def fit_autoencoder(
     return _fold(best_state, offset, scale), epoch, best_loss
 
 
-def sample_pairs(
-    rng: np.random.Generator, safe: NDArray[np.int64], unsafe: NDArray[np.int64], count: int
-) -> Pairs:
+def sample_pairs(rng: np.random.Generator, safe: Ints, unsafe: Ints, count: int) -> Pairs:
     """Balanced pairs of rows: half of one class (as many safe as unsafe), half of both.
 
     The expectation is that of all pairs of the paper's list, with its classes balanced.
@@ -134,7 +132,7 @@ def sample_pairs(
     return Pairs(first, second, (np.arange(count) < 2 * alike).astype(np.float32))
 
 
-def _two_of(rng: np.random.Generator, rows: NDArray[np.int64], count: int) -> tuple[Array, Array]:
+def _two_of(rng: np.random.Generator, rows: Ints, count: int) -> tuple[Array, Array]:
     """Uniform ordered pairs of distinct rows (of the one row, if there is just one)."""
     first = rng.integers(len(rows), size=count)
     step = rng.integers(1, max(len(rows), 2), size=count)
@@ -149,11 +147,7 @@ def _plan(features: int, config: ShieldConfig) -> tuple[int, int]:
 
 
 def _batches(
-    rng: np.random.Generator,
-    safe: NDArray[np.int64],
-    unsafe: NDArray[np.int64],
-    steps: int,
-    config: ShieldConfig,
+    rng: np.random.Generator, safe: Ints, unsafe: Ints, steps: int, config: ShieldConfig
 ) -> Pairs:
     """``steps`` batches, each with its share of every kind of pair."""
     pairs = sample_pairs(rng, safe, unsafe, steps * config.fit_batch_size)
@@ -217,10 +211,8 @@ def _loss(
     z_first, z_second = jnp.split(z, 2)
     distance = jnp.sqrt(jnp.sum((z_first - z_second) ** 2, axis=1) + 1e-12)
     contrastive = contrastive_loss(distance, pairs.similar, config.margin, config.contrastive_form)
-    total = (
-        config.reconstruction_weight * reconstruction
-        + config.contrastive_weight * contrastive.mean()
-    )
+    total = config.reconstruction_weight * reconstruction
+    total += config.contrastive_weight * contrastive.mean()
     if pairs.noise is not None:
         total += config.l2 * sum(jnp.sum(params[f"w{i}"] ** 2) for i in range(4))
     return total, {"encoder": encoder_norm, "decoder": decoder_norm}

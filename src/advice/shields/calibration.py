@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advice.shields.bounds import learn_then_test
 from advice.shields.cautiousness import required_votes
 from advice.shields.memory import Steps
 from advice.shields.model import FittedModel
+from advice.shields.spaces import Bools
 from advice.types import AdviceError, Outcome
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read_calibrated(values: list[Any], k_max: int) -> Calibrated:
     return found
 
 
-def dangerous(steps: Steps, horizon: int) -> NDArray[np.bool_]:
+def dangerous(steps: Steps, horizon: int) -> Bools:
     """(N,) the last ``horizon`` steps before each violation, the violating one included."""
     led = steps.outcomes == Outcome.UNSAFE
     for _ in range(horizon - 1):

@@ -22,7 +22,8 @@ HELPS = 0.65
 REACHES = (1, 2, 4, 0)
 """How many times as far ahead as at first a shield looks (0: what the step itself does), tried in
 this order until it helps."""
-MOST_ROUNDS, IMPOSSIBLE = 40, 1e9
+MOST_ROUNDS = 40
+IMPOSSIBLE = 1e9  # stands for the ratio of a reach that cannot be fitted
 CHANCE = 0.02
 """A look finds harm where chance alone would give as many violations with this probability."""
 
@@ -148,10 +149,6 @@ class Effect:
         if found:
             self.armed, self.next_look = (0, 0), FIRST_LOOK << self.rounds
         return found
-
-    def pass_over(self) -> Finding:
-        """Go on from a reach that cannot be fitted."""
-        return self.go_on(IMPOSSIBLE)
 
     def for_another_use(self, violations: int, steps: int) -> Effect:
         """What stays of it where a saved shield is used: not what was before it was armed."""

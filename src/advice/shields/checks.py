@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from advice.config import Far
 from advice.shields.bounds import conformal_threshold
-from advice.shields.encoder import Floats
 from advice.shields.memory import Steps
 from advice.shields.model import FittedModel
-from advice.shields.spaces import FeatureSpace, check_array
+from advice.shields.spaces import Bools, FeatureSpace, Floats, Ints, check_array
 from advice.types import Array, SettingError
 
-Bools = NDArray[np.bool_]
 RADIUS = 0.25
 MOST_RULES = 1000  # so that they cost little
 NEVER, ALWAYS = -1, 1 << 30  # votes that stand for a decision which is made already
@@ -118,14 +115,12 @@ class Zones:
     def hold_one(self, row: Floats) -> Bools:
         """(N,) which rules apply to one row of numbers, without the cost of a batch."""
         apart = self._centres - (row - self._offset) / self._scale
-        within: Bools = np.einsum("ij,ij->i", apart, apart) <= self._squares
-        return within
+        return np.einsum("ij,ij->i", apart, apart) <= self._squares
 
     def hold(self, rows: Floats) -> Bools:
         """(M, N) which rules apply to each of (M, d) rows of numbers."""
         apart = cdist((rows - self._offset) / self._scale, self._centres, "sqeuclidean")
-        within: Bools = apart <= self._squares
-        return within
+        return apart <= self._squares
 
 
 class FarData(NamedTuple):
@@ -135,7 +130,7 @@ class FarData(NamedTuple):
     scale: Floats
     prototypes: Floats  # (P, d) scaled features, spread over all of them
     threshold: Floats  # (1,) farther is far; infinite with too few held-out episodes
-    episodes: NDArray[np.int64]  # (1,) held-out episodes that gave the threshold
+    episodes: Ints  # (1,) held-out episodes that gave the threshold
 
     @staticmethod
     def calibrated(steps: Steps, share: float, seed: int) -> FarData:
@@ -177,8 +172,7 @@ class FarData(NamedTuple):
     def distances(self, features: Array) -> Floats:
         """(N,) to the nearest prototype, of (N, d) features."""
         scaled = (features.astype(np.float64) - self.offset) / self.scale
-        found: Floats = cdist(scaled, self.prototypes).min(axis=1)
-        return found
+        return cdist(scaled, self.prototypes).min(axis=1)
 
     def are_far(self, state: Floats, actions: Floats) -> Bools:
         """(C,) which of (C, ...) flat actions are far from all data in one state."""
@@ -221,7 +215,7 @@ class Checks:
         self._states = Zones(rules, [x.obs for x in rules], offset[:split], scale[:split])
         self._actions = Zones(rules, [x.action for x in rules], offset[split:], scale[split:])
 
-    def _ruling(self, state: Floats, actions: Floats) -> NDArray[np.int64]:
+    def _ruling(self, state: Floats, actions: Floats) -> Ints:
         """(C,) the newest rule that applies to each of (C, ...) actions in a state; -1: none."""
         none = np.full(len(actions), -1)
         if not self._rules or not len(near := np.flatnonzero(self._states.hold_one(state))):
@@ -258,7 +252,7 @@ class Checks:
 
     def judge_candidates(
         self, feature: Floats, actions: Floats, latents: Floats, votes: Array
-    ) -> tuple[NDArray[np.int64], Bools]:
+    ) -> tuple[Ints, Bools]:
         """The same for (C, ...) flat actions in the state of ``feature``, and which of them a rule
         forbids."""
         votes, state = votes.copy(), feature[: self._split]

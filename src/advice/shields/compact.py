@@ -12,12 +12,11 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advice.shields.cautiousness import required_votes
-from advice.shields.encoder import Floats
 from advice.shields.model import FittedModel
 from advice.shields.neighbours import Neighbours
+from advice.shields.spaces import Bools, Floats, Ints
 from advice.types import AdviceError, Array
 
 if TYPE_CHECKING:
@@ -77,9 +76,7 @@ def _second_layer(model: FittedModel, small: FittedModel, features: Floats) -> d
     return {"encoder.w2": weights.w2 + change[:-1], "encoder.b2": weights.b2 + change[-1]}
 
 
-def condense(
-    points: Floats, safe: NDArray[np.bool_], queries: Floats, k_max: int
-) -> NDArray[np.int64]:
+def condense(points: Floats, safe: Bools, queries: Floats, k_max: int) -> Ints:
     """Rows of the points that are enough: no vote on the queries falls on another side at any K.
 
     The points deepest inside their class are tried first, in ever smaller groups.
@@ -88,7 +85,7 @@ def condense(
         return np.arange(len(points))
     limits = [required_votes(k, k_max, k_max) for k in range(math.ceil(k_max / 2), k_max + 1)]
 
-    def decisions(kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def decisions(kept: Bools) -> Bools:
         voters = Neighbours(points[kept], k_max).sets(queries)
         return np.count_nonzero(safe[kept][voters], axis=1) >= np.array(limits)[:, None]
 

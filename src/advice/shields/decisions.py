@@ -12,9 +12,8 @@ from advice.config import ShieldConfig
 from advice.shields.base import PostShield
 from advice.shields.cautiousness import Cautiousness, required_votes
 from advice.shields.checks import RADIUS, Checks, FarData, Rule, Rules
-from advice.shields.encoder import Floats
 from advice.shields.model import FittedModel
-from advice.shields.spaces import FeatureSpace, Space, checked_ratings
+from advice.shields.spaces import FeatureSpace, Floats, Space, checked_ratings
 from advice.types import Array, FallbackAction, NotFittedError, RateActions, Verdict
 
 if TYPE_CHECKING:

@@ -14,12 +14,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from advice.shields.spaces import LARGE, check_array
+from advice.shields.spaces import LARGE, Floats, Ints, check_array
 from advice.shields.warp import CELLS, Warp, no_warp
-
-Floats = NDArray[np.float64]
 
 SLOPE = 0.3
 """LeakyReLU's slope below zero."""
@@ -43,8 +40,7 @@ class EncoderWeights(NamedTuple):
 
 def scaled(features: Floats, offset: Floats, scale: Floats) -> Floats:
     """``(f - offset) / scale``, clipped to +-LIMIT."""
-    clipped: Floats = np.clip((features - offset) / scale, -LIMIT, LIMIT)
-    return clipped
+    return np.clip((features - offset) / scale, -LIMIT, LIMIT)
 
 
 class Encoder:
@@ -94,10 +90,6 @@ class Encoder:
         np.maximum(values, SLOPE * values, out=values)
         return np.rint(values) / UNIT
 
-    def encode_actions(self, actions: Floats, state: Floats) -> Floats:
-        """(C, latent) points of (C, d - split) actions in the state whose share is given."""
-        return self.finish(self.action_share(actions), state)
-
     def encode(self, features: Floats) -> Floats:
         """(..., d) raw features to (..., latent) points, some hundred rows at a time."""
         if features.ndim == 1 or len(features) <= _BATCH:
@@ -113,7 +105,7 @@ class _Layer:
     """
 
     def __init__(
-        self, weights: EncoderWeights, warp: Warp, w1: Floats, rows: NDArray[np.int64], bias: Floats
+        self, weights: EncoderWeights, warp: Warp, w1: Floats, rows: Ints, bias: Floats
     ) -> None:
         plain = rows[: len(rows) - len(warp.columns)]
         self._offset, self._scale, self._warp = weights.offset[plain], weights.scale[plain], warp

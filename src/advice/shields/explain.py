@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advice.shields.checks import Rule, brief
-from advice.shields.encoder import Floats
+from advice.shields.spaces import Bools, Floats, Ints
 from advice.types import Array, Verdict
 
 if TYPE_CHECKING:
@@ -34,14 +33,14 @@ class Explanation:
     verdict: Verdict
     k: int
     required: int  # safe neighbours asked for: K, or its share while there are few features
-    neighbour_safe: NDArray[np.bool_]  # of the proposal's neighbours, nearest first
+    neighbour_safe: Bools  # of the proposal's neighbours, nearest first
     latent: Floats  # (latent,) where the proposal lies
     candidates: Array  # (C, ...) the alternatives
-    candidate_safe_neighbours: NDArray[np.int64]
-    candidate_passes: NDArray[np.bool_]  # (C,) the safe ones, rules and other checks included
+    candidate_safe_neighbours: Ints
+    candidate_passes: Bools  # (C,) the safe ones, rules and other checks included
     candidate_ratings: Floats  # the agent's, or else minus the distance to the proposal
     memory: Floats  # (N, latent) the remembered features
-    memory_safe: NDArray[np.bool_]
+    memory_safe: Bools
     rule: Rule | None = None  # the one that decides on the proposal
     own_fallback: bool = False  # where nothing is safe, a function of the user decides
 

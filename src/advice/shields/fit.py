@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
 from advice.shields.cautiousness import required_votes
-from advice.shields.encoder import LIMIT, Encoder, EncoderWeights, Floats, scaled
+from advice.shields.encoder import LIMIT, Encoder, EncoderWeights, scaled
 from advice.shields.memory import Steps, held_out_mask
 from advice.shields.model import FittedModel, Points
 from advice.shields.neighbours import Neighbours
-from advice.shields.spaces import FeatureSpace, spread_out
-from advice.shields.warp import fit_warp
+from advice.shields.spaces import Bools, FeatureSpace, Floats, Ints, spread_out
+from advice.shields.warp import at_most, fit_warp
 from advice.types import OneClassError, Outcome
 
 MOST_POINTS = 6000
@@ -78,12 +78,9 @@ class DangerBin(NamedTuple):
 
     low: float
     high: float
-    survived: int
-    """Steps that no violation followed within the look-ahead."""
-    survived_refused: int
-    """How many of them are refused."""
-    led: int
-    """The last steps before a violation."""
+    survived: int  # steps that no violation followed within the look-ahead
+    survived_refused: int  # how many of them are refused
+    led: int  # the last steps before a violation
     led_refused: int
 
 
@@ -123,18 +120,10 @@ class FitSummary(NamedTuple):
     def from_list(values: list[Any]) -> FitSummary:
         """The summary that :meth:`to_list` described."""
         steps, loss, features, held_out, evidence, horizon, hold, *nearness = values
-        return FitSummary(
-            int(steps),
-            float(loss),
-            int(features),
-            int(held_out),
-            Evidence(*map(float, evidence)),
-            int(horizon),
-            int(hold),
-            tuple(
-                DangerBin(float(x[0]), float(x[1]), *map(int, x[2:])) for y in nearness for x in y
-            ),
-        )
+        counts = int(steps), float(loss), int(features), int(held_out)
+        bins = [DangerBin(float(x[0]), float(x[1]), *map(int, x[2:])) for y in nearness for x in y]
+        found = Evidence(*map(float, evidence))
+        return FitSummary(*counts, found, int(horizon), int(hold), tuple(bins))
 
 
 Fit = tuple[FittedModel, FitSummary]
@@ -196,11 +185,7 @@ def _fit_paper(
 
 
 def _fit_look_ahead(
-    steps: Steps,
-    space: FeatureSpace,
-    config: ShieldConfig,
-    rng: np.random.Generator,
-    reach: int,
+    steps: Steps, space: FeatureSpace, config: ShieldConfig, rng: np.random.Generator, reach: int
 ) -> Fit:
     """Danger of states, look-ahead targets of steps, encoder and risk (see ``lookahead``)."""
     unsafe = steps.outcomes == Outcome.UNSAFE
@@ -276,10 +261,10 @@ def _spread_actions(space: FeatureSpace, offset: Floats, scale: Floats) -> NDArr
 def _nearness(
     points: Points,
     latent: Floats,
-    held_out: NDArray[np.bool_],
+    held_out: Bools,
     danger: Floats,
-    survived: NDArray[np.bool_],
-    led: NDArray[np.bool_],
+    survived: Bools,
+    led: Bools,
     config: ShieldConfig,
 ) -> tuple[DangerBin, ...]:
     """Refusals among held-out steps by the danger of their states; fitted episodes vote."""
@@ -289,7 +274,7 @@ def _nearness(
     neighbours, safe = Neighbours(points.latent[voting], config.k_max), points.safe[voting]
     required = required_votes(config.k, config.k_max, len(neighbours))
 
-    def refused(rows: NDArray[np.bool_]) -> tuple[int, int]:
+    def refused(rows: Bools) -> tuple[int, int]:
         """How many rows there are, at most MOST_ROWS, and how many are refused."""
         some = np.flatnonzero(rows)
         some = some[:: -(-len(some) // MOST_ROWS) or 1]
@@ -325,22 +310,13 @@ def _scaling(space: FeatureSpace, raw: Floats) -> tuple[Floats, Floats]:
     return offset, scale
 
 
-def _voters(
-    safe: NDArray[np.bool_],
-    known: NDArray[np.bool_],
-    close: NDArray[np.bool_],
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
+def _voters(safe: Bools, known: Bools, close: Bools, rng: np.random.Generator) -> Ints:
     """Rows that vote: unsafe ones, safe ones near danger, and other safe ones for the rest."""
     half = MOST_POINTS // 2
-    unsafe = _some(np.flatnonzero(known & ~safe), half, rng)
-    near = _some(np.flatnonzero(known & safe & close), 2 * half // 3, rng)
-    rest = _some(np.flatnonzero(known & safe & ~close), half - len(near), rng)
+    unsafe = at_most(half, np.flatnonzero(known & ~safe), rng)
+    near = at_most(2 * half // 3, np.flatnonzero(known & safe & close), rng)
+    rest = at_most(half - len(near), np.flatnonzero(known & safe & ~close), rng)
     return np.concatenate([unsafe, near, rest])
-
-
-def _some(rows: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
 
 
 def _evidence(

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from advice.config import ShieldConfig
-from advice.shields.encoder import SLOPE, Floats
+from advice.shields.encoder import SLOPE
 from advice.shields.memory import Steps
+from advice.shields.spaces import Bools, Floats, Ints
 from advice.types import Outcome
 
 DANGER_SIZES = (64, 64)
@@ -45,14 +46,9 @@ _RATE = 3e-3
 class Targets(NamedTuple):
     """What hindsight says about N steps."""
 
-    value: Floats
-    """(N,) 0 (nothing came of it) to 1 (a violation)."""
-    danger: Floats
-    """(N,) the danger of the state in which the step was taken."""
-    known: NDArray[np.bool_]
-    """(N,) False where the episode was cut before enough steps followed."""
-    leads_in: NDArray[np.bool_]
-    """(N,) True for the last steps before a violation, :data:`LAST` or ``near`` of them."""
+    value: Floats  # (N,) 0 (nothing came of it) to 1 (a violation)
+    known: Bools  # (N,) False where the episode was cut before enough steps followed
+    leads_in: Bools  # (N,) True for the last steps before a violation, LAST or ``near`` of them
 
 
 def horizons(steps: Steps) -> tuple[int, int]:
@@ -66,7 +62,7 @@ def horizons(steps: Steps) -> tuple[int, int]:
     return int(np.clip(round(root), 2, 5)), int(np.clip(round(0.7 * root), 2, 8))
 
 
-def steps_until_violation(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def steps_until_violation(steps: Steps) -> tuple[Ints, Ints]:
     """(N,) steps until the next violation (1: this very step violates; FAR: none is known) and
     (N,) how many of the following steps are known (FAR: all until the episode's end)."""
     index, last = np.arange(len(steps.outcomes)), _last_row(steps)
@@ -77,7 +73,7 @@ def steps_until_violation(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.i
     return until, np.where(ended, FAR, last - index)
 
 
-def _last_row(steps: Steps) -> NDArray[np.int64]:
+def _last_row(steps: Steps) -> Ints:
     """(N,) the row up to which an episode is stored without a gap, for each of its rows."""
     index = np.arange(len(steps.outcomes))
     ends = np.where(steps.continues, FAR, index)
@@ -95,9 +91,7 @@ def targets(steps: Steps, danger: Floats, near: int, ahead: int) -> Targets:
     value = np.where(until <= ahead, 1.0, value)
     said = steps.outcomes != Outcome.INCONCLUSIVE
     value = np.where(said, (steps.outcomes == Outcome.UNSAFE).astype(np.float64), value)
-    return Targets(
-        value, danger, said | (known >= ahead) | (until <= ahead), until <= min(near, LAST)
-    )
+    return Targets(value, said | (known >= ahead) | (until <= ahead), until <= min(near, LAST))
 
 
 # -- networks ----------------------------------------------------------------------------------
@@ -119,8 +113,7 @@ def _forward_numpy(layers: Any, x: Any) -> Floats:
     for weight, bias in layers[:-1]:
         x = x @ weight + bias
         x = np.maximum(x, SLOPE * x)
-    values: Floats = (x @ layers[-1][0] + layers[-1][1]).astype(np.float64)
-    return values
+    return (x @ layers[-1][0] + layers[-1][1]).astype(np.float64)
 
 
 def _padded(rows: NDArray[Any]) -> Any:
@@ -152,7 +145,7 @@ def _danger_loss(layers: Any, data: Any) -> Any:
 def fit_danger(
     inputs: NDArray[np.float32],
     steps: Steps,
-    fitted: NDArray[np.bool_],
+    fitted: Bools,
     near: int,
     count: int,
     rng: np.random.Generator,
@@ -166,11 +159,9 @@ def fit_danger(
     negative = np.flatnonzero(fitted & (until > near) & (known >= near))
     if len(negative) == 0:
         return np.ones(len(inputs))
-    rows = np.concatenate(
-        [rng.choice(positive, (count, 128)), rng.choice(negative, (count, 128))], axis=1
-    )
+    drawn = [rng.choice(pool, (count, 128)) for pool in (positive, negative)]
     layers = _init(jax.random.key(int(rng.integers(2**31))), (inputs.shape[1], *DANGER_SIZES, 1))
-    data = _padded(inputs), _padded(until <= near)
+    data, rows = (_padded(inputs), _padded(until <= near)), np.concatenate(drawn, axis=1)
     layers = jax.tree.map(np.asarray, _descend(_danger_loss, layers, data, rows, 1e-2))
     return sigmoid(_forward_numpy(layers, inputs)[:, 0])
 
@@ -180,7 +171,7 @@ def fit_unavoidable(
     taken: NDArray[np.float32],
     candidates: NDArray[np.float32],
     steps: Steps,
-    fitted: NDArray[np.bool_],
+    fitted: Bools,
     count: int,
     rng: np.random.Generator,
 ) -> Floats:
@@ -223,9 +214,7 @@ def _better_risk(layers: Any, states: Any, actions: Any) -> Any:
     return jax.nn.sigmoid(jax.lax.map(block, blocks).ravel())
 
 
-def is_foreseen(
-    danger: Floats, until: NDArray[np.int64], near: int, rows: NDArray[np.bool_]
-) -> bool:
+def is_foreseen(danger: Floats, until: Ints, near: int, rows: Bools) -> bool:
     """Whether a state's danger tells that a violation is near, judged by some of the rows.
 
     True if a state at most ``near`` steps before a violation has more danger than another state
@@ -240,8 +229,7 @@ def is_foreseen(
 
 def sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(-x)) without overflow."""
-    values: Floats = 0.5 * (1.0 + np.tanh(0.5 * x))
-    return values
+    return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
 class EncoderFit(NamedTuple):
@@ -251,8 +239,7 @@ class EncoderFit(NamedTuple):
     b1: Floats
     w2: Floats
     b2: Floats
-    risk: Floats
-    """(latent,)"""
+    risk: Floats  # (latent,)
     risk_bias: float
 
 
@@ -279,7 +266,7 @@ def _encoder_loss(margin: float, contrastive: float, reconstruction: float) -> C
 def fit_encoder(
     inputs: NDArray[np.float32],
     value: Floats,
-    pools: tuple[NDArray[np.int64], ...],
+    pools: tuple[Ints, ...],
     config: ShieldConfig,
     rng: np.random.Generator,
 ) -> EncoderFit:
@@ -292,7 +279,7 @@ def fit_encoder(
     sizes = (_PAIRS // 4, _PAIRS // 2, _PAIRS // 4)
     count = config.fit_steps
 
-    def side() -> NDArray[np.int64]:
+    def side() -> Ints:
         drawn = [rng.choice(pool, (count, size)) for pool, size in zip(pools, sizes, strict=True)]
         return np.concatenate(drawn, axis=1)
 
@@ -306,8 +293,7 @@ def fit_encoder(
     }
     loss = _encoder_loss(config.margin, config.contrastive_weight, config.reconstruction_weight)
     params = _descend(loss, params, (_padded(inputs), _padded(value)), rows, 1e-4)
-    (w1, b1), (w2, b2) = (
-        (np.asarray(w, np.float64), np.asarray(b, np.float64)) for w, b in params["encoder"]
-    )
-    risk, bias = (np.asarray(x, np.float64) for x in params["risk"])
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    (w1, b1), (w2, b2) = params["encoder"]
+    risk, bias = params["risk"]
     return EncoderFit(w1, b1, w2, b2, risk[:, 0], float(bias[0]))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advice.envs.signals import Signals
-from advice.shields.spaces import check_array
+from advice.shields.spaces import Bools, Ints, check_array
 from advice.types import Array, Outcome
 
 
@@ -43,9 +42,9 @@ class Steps(NamedTuple):
     """Stored steps in rows, the pieces of an episode each in the order of its steps."""
 
     features: Array  # (N, d) observation and executed action
-    outcomes: NDArray[np.int64]  # (N,) what was said about the step itself
-    continues: NDArray[np.bool_]  # (N,) True if the next row is the next step of the same episode
-    episodes: NDArray[np.int64]  # (N,) numbers of the episodes
+    outcomes: Ints  # (N,) what was said about the step itself
+    continues: Bools  # (N,) True if the next row is the next step of the same episode
+    episodes: Ints  # (N,) numbers of the episodes
     seen: int  # all steps so far, stored or not
 
 
@@ -54,7 +53,7 @@ class _Piece(NamedTuple):
     key: float
     episode: int
     features: Array
-    outcomes: NDArray[np.int64]
+    outcomes: Ints
     violated: bool
 
 
@@ -105,9 +104,7 @@ class StepMemory:
             alike.remove(dropped)
             self._pieces.remove(dropped)
 
-    def _keep(
-        self, number: int, key: float, episode: int, rows: Array, outcomes: NDArray[np.int64]
-    ) -> None:
+    def _keep(self, number: int, key: float, episode: int, rows: Array, outcomes: Ints) -> None:
         violated = bool((outcomes == Outcome.UNSAFE).any())
         self._pieces.append(_Piece(number, key, episode, rows, outcomes, violated))
 
@@ -176,12 +173,7 @@ class StepMemory:
 _COUNTS = ("episode", "seen", "violations", "safe", "pieces")
 
 
-def held_out_mask(
-    safe: NDArray[np.bool_],
-    episodes: NDArray[np.int64],
-    share: float,
-    rng: np.random.Generator,
-) -> NDArray[np.bool_]:
+def held_out_mask(safe: Bools, episodes: Ints, share: float, rng: np.random.Generator) -> Bools:
     """(N,) mask of about ``share`` of the episodes, drawn among those with an unsafe feature and
     those without apart.
 
@@ -200,10 +192,10 @@ def held_out_mask(
     return by_feature if _both_sides(safe, by_feature) else np.zeros(len(safe), dtype=bool)
 
 
-def _draw(items: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
+def _draw(items: Ints, share: float, rng: np.random.Generator) -> Ints:
     count = min(max(round(share * len(items)), int(share > 0)), len(items) - 1)
     return rng.choice(items, max(count, 0), replace=False)
 
 
-def _both_sides(safe: NDArray[np.bool_], held: NDArray[np.bool_]) -> bool:
+def _both_sides(safe: Bools, held: Bools) -> bool:
     return all((a & b).any() for a in (safe, ~safe) for b in (held, ~held))

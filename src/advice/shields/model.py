@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
-from advice.shields.encoder import Encoder, EncoderWeights, Floats
+from advice.shields.encoder import Encoder, EncoderWeights
 from advice.shields.neighbours import Neighbours
-from advice.shields.spaces import LARGE, Candidates, FeatureSpace, Space, check_size
+from advice.shields.spaces import (
+    Bools,
+    Candidates,
+    FeatureSpace,
+    Floats,
+    Ints,
+    Space,
+    check_array,
+    check_size,
+)
 from advice.shields.warp import Warp
 from advice.types import Array
 
 _BLOCK = 256  # candidates that are encoded together
-
-
 CALM = 0.8
 """A replacement should have no more risk than this share of the safe points. The best of many
 candidates is often one that was wrongly taken for safe; a calm one seldom is."""
@@ -25,30 +32,25 @@ candidates is often one that was wrongly taken for safe; a calm one seldom is.""
 class Considered(NamedTuple):
     """The alternatives to a proposal and their votes."""
 
-    actions: Array
-    """(C, *action shape)"""
-    latents: Floats
-    """(C, latent)"""
-    safe_neighbours: NDArray[np.int64]
-    """(C,)"""
+    actions: Array  # (C, *action shape)
+    latents: Floats  # (C, latent)
+    safe_neighbours: Ints  # (C,)
 
 
 class Points(NamedTuple):
     """The steps that vote, with what the audit needs to know of them."""
 
-    latent: Floats
-    """(N, latent)"""
-    safe: NDArray[np.bool_]
-    held_out: NDArray[np.bool_]
-    """True where the step's episode was kept out of the fit."""
-    episodes: NDArray[np.int64]
+    latent: Floats  # (N, latent)
+    safe: Bools
+    held_out: Bools  # True where the step's episode was kept out of the fit
+    episodes: Ints
 
 
 class FittedModel:
     """Encoder, neighbours and candidates. :class:`~advice.shields.shield.Shield` decides.
 
     ``risk``, if there is one, is a direction of the latent space: the larger ``latent @ risk``, the
-    more danger is expected. With ``fitted_only`` the steps of held-out episodes do not vote.
+    more danger is expected.
     """
 
     def __init__(
@@ -58,7 +60,6 @@ class FittedModel:
         action_space: Space,
         config: ShieldConfig,
         risk: Floats | None = None,
-        fitted_only: bool = False,
         calm: float | None = None,
     ) -> None:
         self.encoder, self.points, self.risk, self.safe = encoder, points, risk, points.safe
@@ -68,10 +69,7 @@ class FittedModel:
             risks = points.latent[points.safe] @ risk
             calm = float(np.quantile(risks, CALM)) if len(risks) else 0.0
         self.calm = 0.0 if calm is None else calm
-        latent = points.latent
-        if fitted_only:
-            latent, self.safe = latent[~points.held_out], points.safe[~points.held_out]
-        self.neighbours = Neighbours(latent, config.k_max)
+        self.neighbours = Neighbours(points.latent, config.k_max)
         self._space, split = action_space, encoder.split
         offset, self._scale = (x[split:] for x in encoder.weights[:2])
         low, high = action_space.low, action_space.high
@@ -90,9 +88,10 @@ class FittedModel:
         fitted = ~self.points.held_out
         if fitted.all() or not fitted.any():
             return self
-        return FittedModel(
-            self.encoder, self.points, self._space, config, self.risk, True, self.calm
-        )
+        apart = copy.copy(self)
+        apart.safe = self.points.safe[fitted]
+        apart.neighbours = Neighbours(self.points.latent[fitted], config.k_max)
+        return apart
 
     def snapshot(self) -> dict[str, Array]:
         """Everything as named arrays."""
@@ -120,29 +119,21 @@ class FittedModel:
         points = Points(*(arrays[f"points.{x}"] for x in Points._fields))
         encoder = Encoder(weights, space.observation.size, warp)
         count, latent = len(points.safe), len(weights.b2)
-        dtypes = [np.float64, np.bool_, np.bool_, np.int64]
-        valid = (
-            len(weights.offset) == space.size
-            and count > 0
-            and [x.dtype for x in points] == dtypes
-            and points.latent.shape == (count, latent)
-            and all(x.shape == (count,) for x in points[1:])
-            and not points.held_out.all()
-            and bool((np.abs(points.latent) < LARGE).all())  # or distances would overflow
-        )
+        check_array("points.latent", points.latent, np.float64, (count, latent))
+        dtypes = np.bool_, np.bool_, np.int64
+        for name, array, dtype in zip(Points._fields[1:], points[1:], dtypes, strict=True):
+            check_array(f"points.{name}", array, dtype, (count,))
+        if len(weights.offset) != space.size or points.held_out.all():
+            raise ValueError("the encoder or the points do not fit the spaces")
         risk, calm = arrays.get("risk"), arrays.get("calm")
         if calm is not None:
-            valid &= (calm.shape, calm.dtype) == ((1,), np.float64)
-            valid &= bool(np.isfinite(calm).all())
+            check_array("calm", calm, np.float64, (1,))
         if risk is not None:
-            valid &= (risk.shape, risk.dtype) == ((latent,), np.float64)
-            valid &= bool(np.isfinite(risk).all())
-        if not valid:
-            raise ValueError("the encoder or the points do not fit the spaces")
+            check_array("risk", risk, np.float64, (latent,))
         limit = None if calm is None else float(calm[0])
-        return cls(encoder, points, space.action, config, risk, calm=limit)
+        return cls(encoder, points, space.action, config, risk, limit)
 
-    def votes(self, latents: Floats) -> NDArray[np.int64]:
+    def votes(self, latents: Floats) -> Ints:
         """(M,) safe neighbours of (M, latent) points."""
         return np.count_nonzero(self.safe[self.neighbours.sets(latents)], axis=1)
 
@@ -154,7 +145,8 @@ class FittedModel:
         if len(self.candidates.offsets):
             near = self.candidates.near(feature[encoder.split :])
             actions = np.concatenate([actions, near])
-            latents = np.concatenate([latents, encoder.encode_actions(self.flat(near), state)])
+            share = encoder.action_share(self.flat(near))
+            latents = np.concatenate([latents, encoder.finish(share, state)])
         return Considered(actions, latents, self.votes(latents))
 
     def distances(self, actions: Array, feature: Floats) -> Floats:
@@ -162,9 +154,9 @@ class FittedModel:
         steps = (self.flat(actions) - feature[self.encoder.split :]) / self._scale
         return np.sqrt(np.square(steps).sum(1))
 
-    def calm_rows(self, rows: NDArray[np.int64], latents: Floats) -> NDArray[np.int64]:
+    def calm_rows(self, rows: Ints, latents: Floats) -> Ints:
         """Those of ``rows`` that are calm, or else the one of least risk."""
-        if self.risk is None or self.calm is None:
+        if self.risk is None:
             return rows
         risks = latents[rows] @ self.risk
         calm = risks <= self.calm
@@ -172,11 +164,9 @@ class FittedModel:
 
     def is_calm(self, latent: Floats) -> bool:
         """Whether an action has less risk than most safe ones; always, if there is no risk."""
-        if self.risk is None or self.calm is None:
-            return True
-        return bool(latent @ self.risk <= self.calm)
+        return self.risk is None or bool(latent @ self.risk <= self.calm)
 
-    def least_risky(self, latents: Floats, votes: NDArray[np.int64]) -> int:
+    def least_risky(self, latents: Floats, votes: Ints) -> int:
         """The row of least risk; without a risk, of most safe neighbours, then farthest from the
         nearest unsafe one. The first of equals."""
         if self.risk is not None:

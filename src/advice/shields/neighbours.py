@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-Floats = NDArray[np.float64]
+from advice.shields.spaces import Floats, Ints
+
 _CLOSE = 1.0 + 1e-9  # the tree may round its distances otherwise than we do
 
 
 class Nearest(NamedTuple):
     """Neighbours of M queries, nearest first; n = min(K_max, points)."""
 
-    indices: NDArray[np.int64]  # (M, n)
+    indices: Ints  # (M, n)
     squared: Floats  # (M, n) squared distances
 
 
@@ -54,29 +54,28 @@ class Neighbours:
                 nearest.indices[row], nearest.squared[row] = closer.indices[0], closer.squared[0]
         return nearest
 
-    def _first(self, indices: NDArray[np.int64], queries: Floats) -> Nearest:
+    def _first(self, indices: Ints, queries: Floats) -> Nearest:
         """The K_max first of (M, ...) indices by (distance, index)."""
         apart = np.square(self.points[indices] - queries[:, None])
         squared = apart.cumsum(axis=-1)[..., -1]  # adds up dimension by dimension
         order = np.lexsort((indices, squared), axis=-1)[:, : self._k_max]
         return Nearest(*(np.take_along_axis(x, order, axis=1) for x in (indices, squared)))
 
-    def sets(self, queries: Floats) -> NDArray[np.int64]:
+    def sets(self, queries: Floats) -> Ints:
         """(M, n) indices of the nearest in no particular order: all a vote needs, and faster."""
         if self._k_max >= len(self._kept):
             return self.query(queries).indices
         distances, found = self._tree.query(queries, k=self._k_max + 1)
-        indices: NDArray[np.int64] = self._kept[found[:, :-1]]
+        indices = self._kept[found[:, :-1]]
         doubtful = distances[:, -2] * _CLOSE >= distances[:, -1]
         if doubtful.any():
             indices[doubtful] = self.query(queries[doubtful]).indices
         return indices
 
-    def set_of_one(self, query: Floats) -> NDArray[np.int64]:
+    def set_of_one(self, query: Floats) -> Ints:
         """(n,) the same for one query, without the cost of a batch."""
         if self._k_max < len(self._kept):
             distances, found = self._tree.query(query, k=self._k_max + 1)
             if distances[-2] * _CLOSE < distances[-1]:
-                indices: NDArray[np.int64] = self._kept[found[:-1]]
-                return indices
+                return self._kept[found[:-1]]
         return self.query(query[None]).indices[0]

@@ -14,7 +14,7 @@ from advice.config import ShieldConfig, from_dict, to_dict
 from advice.files import read_arrays, write_arrays
 from advice.shields.bounds import Certificate
 from advice.shields.calibration import Calibrated, calibrate, read_calibrated
-from advice.shields.cautiousness import REACHES, Cautiousness, Effect, Finding
+from advice.shields.cautiousness import IMPOSSIBLE, REACHES, Cautiousness, Effect, Finding
 from advice.shields.checks import FarData, Rules
 from advice.shields.compact import compact, expand, shrink
 from advice.shields.decisions import Decisions
@@ -22,14 +22,7 @@ from advice.shields.fit import FitSummary, fit_model
 from advice.shields.memory import StepMemory
 from advice.shields.model import FittedModel
 from advice.shields.spaces import FeatureSpace, check_size
-from advice.types import (
-    AdviceError,
-    Array,
-    BrokenFileError,
-    FallbackAction,
-    OneClassError,
-    Outcome,
-)
+from advice.types import AdviceError, Array, BrokenFileError, FallbackAction, OneClassError, Outcome
 
 if TYPE_CHECKING:
     from advice.shields.audit import Audit
@@ -187,7 +180,7 @@ class Shield(Decisions):
             if not self.armed:
                 raise
             self._fitted_at, self._refit_now = (self._memory.episode, self._memory.seen), False
-            self._act_on(self.effect.pass_over() if asked else "")
+            self._act_on(self.effect.go_on(IMPOSSIBLE) if asked else "")
             return False
         if trial and not summary.evidence.tells_actions_apart:
             return False
@@ -229,8 +222,7 @@ class Shield(Decisions):
         if self.compacted is not None:
             raise AdviceError("a compact shield has nothing to audit; its card() has the figures")
         points, config = self._fitted().points, self.config
-        parts = points.latent, points.safe, points.episodes, points.held_out
-        return audit(*parts, self.k, config.k_max, self.summary, config.labels)
+        return audit(points, self.k, config.k_max, self.summary, config.labels)
 
     def card(self) -> Card:
         """What to know before relying on this shield; prints as Markdown."""
@@ -351,8 +343,7 @@ class Shield(Decisions):
         """
         self.space.check_same(FeatureSpace.from_document(document))
         memory, cautiousness = self._new_memory(), Cautiousness(self.config)
-        prefix = "steps."
-        stored = {x.removeprefix(prefix): y for x, y in arrays.items() if x.startswith(prefix)}
+        stored = {x.removeprefix("steps."): y for x, y in arrays.items() if x.startswith("steps.")}
         memory.restore(stored, document["memory"])
         cautiousness.k = int(document["k"])
         cautiousness.violations.extend(bool(x) for x in document["violations"])

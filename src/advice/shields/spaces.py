@@ -11,14 +11,16 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advice.types import Array, SettingError, SpaceMismatchError
 
-Floats = NDArray[np.float64]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
 _DTYPES = {np.dtype(code).name: np.dtype(code) for code in "efdbhilqBHILQ"}
 _MOST_VALUES = 4096  # of a Discrete space, all of which are candidates
 LARGE = 1e12  # numbers of this size or more are refused: no encoder could scale them
@@ -47,7 +49,7 @@ class Space:
         return self.n if self.kind == "discrete" else len(self.low)
 
     @property
-    def bounded(self) -> NDArray[np.bool_]:
+    def bounded(self) -> Bools:
         """Per number of a Box: do the bounds tell its scale?"""
         return (np.abs(self.low) < _WIDE) & (np.abs(self.high) < _WIDE)
 
@@ -371,5 +373,4 @@ def low_discrepancy(count: int, dimensions: int) -> Floats:
     for _ in range(64):
         root = (1.0 + root) ** (1.0 / (dimensions + 1))
     steps = root ** -np.arange(1.0, dimensions + 1)
-    points: Floats = (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
-    return points
+    return (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0

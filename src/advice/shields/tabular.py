@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advice.config import ShieldConfig, TabularConfig
 from advice.shields.base import PostShield
-from advice.shields.spaces import Candidates, FeatureSpace, checked_ratings
+from advice.shields.spaces import Bools, Candidates, FeatureSpace, Floats, checked_ratings
 from advice.types import Array, Outcome, RateActions, SpaceMismatchError, Verdict
 
 REACH = 0.1 + 1e-6  # what counts as within 0.1; the surplus forgives float32 its rounding
@@ -47,7 +46,7 @@ class TabularShield(PostShield):
         grid = shield.candidates_per_dimension, shield.candidate_budget
         self._candidates = Candidates(actions, actions.low, actions.high, *grid)
         self._split = self._space.observation.size
-        self._pairs: NDArray[np.float64] = np.zeros((0, self._space.size))
+        self._pairs: Floats = np.zeros((0, self._space.size))
         self._keys: set[bytes] = set()
 
     def __len__(self) -> int:
@@ -97,7 +96,7 @@ class TabularShield(PostShield):
             raise ValueError(f"stored pairs: expected finite numbers of {self._pairs.dtype}")
         self._pairs, self._keys = pairs, set(keys(pairs))
 
-    def _matches(self, features: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _matches(self, features: Floats) -> Bools:
         """Which rows, all of one state, are unsafe by the table."""
         if not self.config.within:
             return np.array([key in self._keys for key in keys(features)])

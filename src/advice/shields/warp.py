@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from advice.shields.spaces import Bools, Floats, Ints
 
 CELLS = 64
 """Cells of equal width per dimension; the curve is linear in each."""
@@ -21,14 +20,10 @@ _ROUNDS, _RATE, _MOST_ROWS = 150, 0.3, 20_000
 class Warp(NamedTuple):
     """Piecewise linear curves of ``q`` observation dimensions, constant outside their range."""
 
-    columns: NDArray[np.int64]
-    """(q,) which dimensions."""
-    low: Floats
-    """(q,) where a curve starts."""
-    width: Floats
-    """(q,) width of a cell."""
-    table: Floats
-    """(q, CELLS + 1) values at the edges of the cells."""
+    columns: Ints  # (q,) which dimensions
+    low: Floats  # (q,) where a curve starts
+    width: Floats  # (q,) width of a cell
+    table: Floats  # (q, CELLS + 1) values at the edges of the cells
 
     def __call__(self, observations: Floats) -> Floats:
         """(..., q) curve values of (..., p) observations."""
@@ -38,8 +33,7 @@ class Warp(NamedTuple):
         place -= cell
         cell += _ROWS[: len(self.columns)]
         left = self.table.ravel()[cell]
-        values: Floats = left + place * (self.table.ravel()[cell + 1] - left)
-        return values
+        return left + place * (self.table.ravel()[cell + 1] - left)
 
 
 _ROWS = np.arange(4096) * (CELLS + 1)
@@ -51,17 +45,13 @@ def no_warp() -> Warp:
     return Warp(np.zeros(0, np.int64), empty, empty, np.zeros((0, CELLS + 1)))
 
 
-def fit_warp(observations: Floats, danger: NDArray[np.bool_], rng: np.random.Generator) -> Warp:
+def fit_warp(observations: Floats, danger: Bools, rng: np.random.Generator) -> Warp:
     """Curves for the dimensions that boosted stumps use to tell (N,) ``danger`` in (N, p) rows.
 
     Logistic loss with both classes of equal weight; each round adds the stump of largest gain.
     """
-    rows = np.concatenate(
-        [
-            _some(np.flatnonzero(danger), _MOST_ROWS // 3, rng),
-            _some(np.flatnonzero(~danger), _MOST_ROWS, rng),
-        ]
-    )
+    dangerous = at_most(_MOST_ROWS // 3, np.flatnonzero(danger), rng)
+    rows = np.append(dangerous, at_most(_MOST_ROWS, np.flatnonzero(~danger), rng))
     x, y = observations[rows], danger[rows].astype(np.float64)
     low, high = np.quantile(x, [0.001, 0.999], axis=0)
     usable = np.flatnonzero(high - low > 1e-9)[: len(_ROWS)]
@@ -99,5 +89,6 @@ def fit_warp(observations: Floats, danger: NDArray[np.bool_], rng: np.random.Gen
     return Warp(usable[used], low[used], width[used], table)
 
 
-def _some(rows: NDArray[np.int64], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def at_most(most: int, rows: Ints, rng: np.random.Generator) -> Ints:
+    """The rows, or as many random ones of them, in order."""
     return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
