@@ -4,10 +4,12 @@ Importing this package registers the tasks with Gymnasium (where it is installed
 heavier: MuJoCo, JAX and SciPy are loaded when they are first needed.
 """
 
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from advice.config import PRESETS, ShieldConfig
+from advice.envs import register_tasks
 from advice.types import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -31,12 +33,5 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
-try:
-    import gymnasium as _gymnasium  # a saved shield guards without it
-except ImportError:  # pragma: no cover
-    pass
-else:
-    from advice.envs import register_tasks as _register_tasks
-
-    _register_tasks()
-    del _gymnasium, _register_tasks
+with suppress(ImportError):  # a saved shield guards without Gymnasium
+    register_tasks()

@@ -297,7 +297,8 @@ class Agent(ABC):
 
     def greedy(self, obs: Array) -> Array:
         """The policy's action in [-1, 1], without noise, shape (action size,)."""
-        return np.tanh(apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel()))
+        output = apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel())
+        return np.tanh(output[: self.action_size])  # SAC's actor also gives standard deviations
 
     def scale(self, action: Any) -> Array:
         """An action of the action space in [-1, 1], shape (action size,)."""

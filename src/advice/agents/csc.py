@@ -6,6 +6,7 @@ Its shield is in shields/safety_critic.py. Differences from the paper: see docs/
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 from advice.agents import ddpg
 from advice.agents import networks as nn
 from advice.agents.agent import Batch
-from advice.config import AgentConfig, CSCConfig, MultiplierConfig
+from advice.config import AgentConfig, CSCConfig
 from advice.types import Array
 
 RECENT = 100
@@ -114,6 +115,7 @@ class CSC(ddpg.DDPGLagrangian):
 
     init_state = staticmethod(init_csc)
     update_state = staticmethod(update_csc)
+    multiplier_config = property(attrgetter("config.csc.multiplier"))
     _exploring = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -128,10 +130,6 @@ class CSC(ddpg.DDPGLagrangian):
             return csc.threshold
         rate = float(np.mean(self.failures)) if self.failures else 0.0
         return max(0.0, (1 - csc.gamma) * (csc.failure_limit - rate))
-
-    @property
-    def multiplier_config(self) -> MultiplierConfig:
-        return self.config.csc.multiplier
 
     def act(self, obs: Array, explore: bool = True) -> Array:
         self._exploring = explore  # draw_actions adds noise accordingly

@@ -7,6 +7,7 @@ reward. Differences from the papers: see ddpg.md, ddpg-lag.md and rcpo.md in doc
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -138,14 +139,12 @@ class DDPGLagrangian(Agent):
     init_state: ClassVar[Callable[..., Any]] = staticmethod(init_lagrangian)
     update_state: ClassVar[Callable[..., Any]] = staticmethod(update_lagrangian)
 
+    multiplier_config = property(attrgetter("config.lagrangian"))
+    """How λ starts and moves."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.multiplier = self.multiplier_config.initial
-
-    @property
-    def multiplier_config(self) -> MultiplierConfig:
-        """How λ starts and moves."""
-        return self.config.lagrangian
 
     def update_inputs(self) -> tuple[Any, ...]:
         return (np.float32(self.multiplier),)
@@ -173,7 +172,4 @@ class RCPO(DDPGLagrangian):
 
     init_state = staticmethod(init_ddpg)
     update_state = staticmethod(update_rcpo)
-
-    @property
-    def multiplier_config(self) -> MultiplierConfig:
-        return self.config.rcpo
+    multiplier_config = property(attrgetter("config.rcpo"))

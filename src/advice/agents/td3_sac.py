@@ -94,10 +94,8 @@ def update_td3(state: TD3State, batch: Batch, config: AgentConfig) -> TD3State:
         actor = update_actor(state.actor, batch, actor_loss, config)
         return TD3State(actor, nn.update_target(critics, config.tau), clock)
 
-    def update_critics_only() -> TD3State:
-        return TD3State(state.actor, critics, clock)
-
-    return jax.lax.cond(clock[1] % td3.policy_delay == 0, update_all, update_critics_only)
+    critics_only = TD3State(state.actor, critics, clock)
+    return jax.lax.cond(clock[1] % td3.policy_delay == 0, update_all, lambda: critics_only)
 
 
 class TD3(TwinCritics):
@@ -185,12 +183,7 @@ class SAC(TwinCritics):
 
     def explore(self, obs: Array) -> Array:
         """A draw from the policy."""
-        mean, log_std = self._gaussian(obs)
-        return np.tanh(mean + np.exp(log_std) * self.rng.standard_normal(self.action_size))
-
-    def greedy(self, obs: Array) -> Array:
-        return np.tanh(self._gaussian(obs)[0])
-
-    def _gaussian(self, obs: Array) -> tuple[Array, Array]:
         output = nn.apply_numpy(self.weights("actor"), np.asarray(obs, np.float32).ravel())
-        return output[: self.action_size], np.clip(output[self.action_size :], *LOG_STD)
+        mean, log_std = output[: self.action_size], output[self.action_size :]
+        std = np.exp(np.clip(log_std, *LOG_STD))
+        return np.tanh(mean + std * self.rng.standard_normal(self.action_size))

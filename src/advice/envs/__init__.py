@@ -1,7 +1,5 @@
 """Navigation tasks on MuJoCo, registered with Gymnasium."""
 
-from __future__ import annotations
-
 from advice.envs import sensors
 from advice.envs.tasks import TASKS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import importlib
 import os
 import sys
@@ -27,8 +27,7 @@ def make(task: str, **options: Any) -> NavigationEnv:
 
     row = resolve(task)
     env = NavigationEnv(row.name, **options)
-    env.spec = copy.deepcopy(gymnasium.spec(row.id))
-    env.spec.kwargs = {"task": row.name, **options}
+    env.spec = dataclasses.replace(gymnasium.spec(row.id), kwargs={"task": row.name, **options})
     return env
 
 

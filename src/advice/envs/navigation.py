@@ -198,9 +198,7 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
                 f"state: expected {self.task.name} with {size} numbers, "
                 f"found {state['task']} with {physics.shape}"
             )
-        generator = np.random.Generator(getattr(np.random, state["generator"]["bit_generator"])())
-        generator.bit_generator.state = state["generator"]
-        self.np_random = generator
+        self.np_random.bit_generator.state = state["generator"]
         self._placed = {
             name.removeprefix("layout/"): np.array(places, dtype=np.float64)
             for name, places in state.items()
