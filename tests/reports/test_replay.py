@@ -335,7 +335,7 @@ def test_float64_actions_come_back_in_all_their_bits(tmp_path: Path) -> None:
     writer = RecordWriter(folder, Fine.action_space, 0, 0)
     for _ in range(20):
         writer.step(np.array([-0.1]), np.array([-0.1]))  # float32 has no such number
-    earned = np.full(20, np.sin(3 * -0.1)).cumsum()[-1]
+    earned = float(np.full(20, np.sin(3 * -0.1)).cumsum()[-1])
     writer.episode(EpisodeRecord(1, 20, 20, earned, 0.0, False, False, 0, 0, 0, 0.0, 0.1))
     writer.close()
     assert resimulate(folder, 1).executed.tolist() == [[-0.1]] * 20
