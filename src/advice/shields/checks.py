@@ -210,7 +210,8 @@ class Checks:
         if far is not None:
             self._twice, self._norms = 2 * far.prototypes, np.square(far.prototypes).sum(axis=1)
             self._clearly_near = far.threshold[0] ** 2 - 1e-9 * self._norms.max()
-        self._risk, self._risk_limit = model.risk, np.inf if risk_limit is None else risk_limit
+        self._risk = None if risk_limit is None else model.risk
+        self._risk_limit = np.inf if risk_limit is None else risk_limit
         offset, scale = model.encoder.weights[:2]
         self._states = Zones(rules, [x.obs for x in rules], offset[:split], scale[:split])
         self._actions = Zones(rules, [x.action for x in rules], offset[split:], scale[split:])
@@ -226,9 +227,10 @@ class Checks:
 
     def rule_for(self, feature: Floats) -> Rule | None:
         """The newest rule that applies to one feature."""
-        if not self._rules:
+        state = feature[: self._split]
+        if not self._rules or not self._states.hold_one(state).any():
             return None
-        (rule,) = self._ruling(feature[: self._split], feature[None, self._split :])
+        (rule,) = self._ruling(state, feature[None, self._split :])
         return self._rules[rule] if rule >= 0 else None
 
     def judge(self, feature: Floats, latent: Floats, votes: int) -> tuple[int, str]:
