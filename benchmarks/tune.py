@@ -56,7 +56,12 @@ TRIALS: dict[str, tuple[Mapping[str, Any], ...]] = {
             "agent.csc.threshold_rule": "adaptive",
         },
     ),
-    "tabular": ({}, {"tabular.within": True}, {"shield.unsafe_per_episode": 1}, {"shield.k": 5}),
+    "tabular": (
+        {},
+        {"tabular.within": True},
+        {"tabular.within": True, "shield.intervention_penalty": 0.1},
+        {"tabular.within": True, "shield.candidates_per_dimension": 3},
+    ),
     "advice": (
         {},
         {"shield.learn_from": "executed"},

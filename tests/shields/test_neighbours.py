@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advice.shields.neighbours import Neighbours
+from advice.shields.neighbours import Neighbours, VoteMap
 
 
 def brute_force(points: np.ndarray, query: np.ndarray, k: int) -> tuple[list[int], list[float]]:
@@ -55,3 +55,31 @@ def test_a_thousand_copies_of_one_point():
     points = np.concatenate([np.zeros((1000, 2)), np.ones((3, 2))])
     found = Neighbours(points, 5).query(np.array([[0.0, 0.0], [1.0, 1.0]]))
     assert found.indices.tolist() == [[0, 1, 2, 3, 4], [1000, 1001, 1002, 0, 1]]
+
+
+@given(st.data())
+def test_a_map_tells_the_votes_or_nothing(data):
+    """Wherever the map knows the votes, they are what a search finds."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    count, k_max = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 7))
+    points = rng.normal(size=(count, 2)) * data.draw(st.sampled_from([1e-6, 1.0, 1e6]))
+    if data.draw(st.booleans()):
+        points = np.rint(points)  # ties and duplicates
+    safe = points[:, 0] + data.draw(st.floats(0, 2)) * rng.normal(size=count) > 0
+    map_, neighbours = VoteMap(points, safe, k_max), Neighbours(points, k_max)
+    places = np.concatenate([points, points + 0.1 * points.std() * rng.normal(size=points.shape)])
+    votes, unknown = map_.many(places)
+    found = np.count_nonzero(safe[neighbours.sets(places)], axis=1)
+    known = np.setdiff1d(np.arange(len(places)), unknown)
+    np.testing.assert_array_equal(votes[known], found[known])
+    for row, place in enumerate(places[:20]):
+        assert map_.one(place) == (None if row in unknown else votes[row])
+
+
+def test_a_map_of_two_clouds_knows_most_places():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(2000, 2)) + np.repeat([[0.0, 0.0], [8.0, 0.0]], 1000, axis=0)
+    map_ = VoteMap(points, np.arange(2000) < 1000, 5)
+    votes, unknown = map_.many(points)
+    assert len(unknown) < 200
+    assert set(votes.tolist()) == {0, 5, 255}

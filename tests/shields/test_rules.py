@@ -236,10 +236,31 @@ def test_far_is_what_lies_beyond_the_threshold(with_far, queries, scale):
     for threshold in (shield._far.threshold[0], np.median(distances), distances[7]):
         shield._far = shield._far._replace(threshold=np.array([threshold]))
         shield._prepare()
-        found = [shield._checks._is_far(shield._far, row) for row in features]
+        found = [shield._checks.judge(row, np.zeros(2), 5)[1] == "far" for row in features]
         clear = np.abs(distances - threshold) > 1e-9 * (1 + threshold)
         np.testing.assert_array_equal(np.array(found)[clear], (distances > threshold)[clear])
         assert clear.sum() > 0
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4, 1e9])
+def test_one_product_overlooks_no_rule(with_far, queries, scale):
+    """Rules for a state, an action and both, of radii at which some features are on the edge."""
+    shield, (states, actions) = copy(with_far), queries
+    states = states + scale * np.linspace(0, 3, len(states))[:, None]
+    features = np.hstack([states, actions]).astype(np.float64)
+    for row, radius in ((3, 0.0), (50, 0.3), (100, 1.0)):
+        shield.forbid(states[row], radius=radius)
+        shield.allow(None, actions[row], radius=radius / 4)
+        shield.forbid(states[row + 7], actions[row + 7], radius=radius)
+    checks = shield._checks
+    rules = [checks.rule_for(row) for row in features]
+    reasons = [checks.judge(row, np.zeros(2), 5)[1] for row in features]
+    expected = [
+        "" if rule is None else {"forbid": "forbidden", "allow": "allowed"}[rule.kind]
+        for rule in rules
+    ]
+    assert [reason if reason != "far" else "" for reason in reasons] == expected
+    assert len({*expected}) == 3
 
 
 def test_far_survives_saving_and_a_batch_is_the_same(with_far, queries, tmp_path):

@@ -23,6 +23,7 @@ NEVER, ALWAYS = -1, 1 << 30  # votes that stand for a decision which is made alr
 PROTOTYPES = 256  # features that stand for all data, whatever the size of the memory
 FAR_EPISODES = 0.05  # share of episodes like the recorded ones that may have a far step
 _MOST_ROWS, _MOST_EPISODES = 8000, 500
+_MOST_SQUARE, _DOUBT = 1e6, 1e-6  # squares up to this are exact to well within that
 
 
 class Rule(NamedTuple):
@@ -111,6 +112,22 @@ class Zones:
         self._centres, self._offset, self._scale = (numbers - offset) / scale, offset, scale
         squares = np.square([rule.radius for rule in rules]) * len(offset) + 1e-9  # for rounding
         self._squares = np.where([x is None for x in centres], np.inf, squares)
+
+    def form(self, columns: slice, size: int, others: Zones) -> Floats:
+        """(N, 2 size + 1) what (z, z^2, 1) of scaled numbers z, of which ``columns`` are these, is
+        multiplied by for the squared distance from a rule's centre less its square. Rules that
+        hold everywhere are taken from the ``others``, which are the rest of the numbers."""
+        form = np.zeros((len(self._squares), 2 * size + 1))
+        everywhere = np.isinf(self._squares)
+        rest = np.delete(np.arange(size), columns)
+        for zones, own, rows in (
+            (self, np.arange(size)[columns], ~everywhere),
+            (others, rest, everywhere),
+        ):
+            centres = zones._centres[rows]
+            form[np.ix_(rows, own)], form[np.ix_(rows, size + own)] = -2 * centres, 1.0
+            form[rows, -1] = np.square(centres).sum(axis=1) - zones._squares[rows]
+        return form
 
     def hold_one(self, row: Floats) -> Bools:
         """(N,) which rules apply to one row of numbers, without the cost of a batch."""
@@ -207,14 +224,35 @@ class Checks:
     ) -> None:
         self._split = split = model.encoder.split
         self._rules, self._far, self._on_far = list(rules), far, on_far
-        if far is not None:
-            self._twice, self._norms = 2 * far.prototypes, np.square(far.prototypes).sum(axis=1)
-            self._clearly_near = far.threshold[0] ** 2 - 1e-9 * self._norms.max()
         self._risk = None if risk_limit is None else model.risk
         self._risk_limit = np.inf if risk_limit is None else risk_limit
-        offset, scale = model.encoder.weights[:2]
+        offset, scale = self._offset, self._scale = model.encoder.weights[:2]
         self._states = Zones(rules, [x.obs for x in rules], offset[:split], scale[:split])
         self._actions = Zones(rules, [x.action for x in rules], offset[split:], scale[split:])
+        forms = [self._states.form(slice(0, split), len(offset), self._actions)]
+        if far is not None and far.threshold[0] < np.inf:
+            ratio, shift = scale / far.scale, (offset - far.offset) / far.scale - far.prototypes
+            squares = np.broadcast_to(ratio**2, shift.shape)
+            constant = np.square(shift).sum(axis=1) - far.threshold**2
+            forms.append(np.column_stack([2 * ratio * shift, squares, constant]))
+        self._forms = np.concatenate(forms)
+
+    def _say_nothing(self, feature: Floats) -> bool:
+        """True if one product shows that no rule applies to a feature and that it is not far.
+
+        A row of the product is the squared distance to a rule's centre or to a prototype, less the
+        square of its radius or of the threshold, so rounding may not decide.
+        """
+        d, count = len(feature), len(self._rules)
+        numbers = np.ones(2 * d + 1)
+        numbers[:d] = scaled = (feature - self._offset) / self._scale
+        numbers[d:-1] = scaled * scaled
+        if not scaled @ scaled < _MOST_SQUARE:
+            return False
+        excess = self._forms @ numbers
+        if count and not np.minimum.reduce(excess[:count]) > _DOUBT:
+            return False
+        return len(excess) == count or bool(np.minimum.reduce(excess[count:]) < -_DOUBT)
 
     def _ruling(self, state: Floats, actions: Floats) -> Ints:
         """(C,) the newest rule that applies to each of (C, ...) actions in a state; -1: none."""
@@ -235,22 +273,15 @@ class Checks:
 
     def judge(self, feature: Floats, latent: Floats, votes: int) -> tuple[int, str]:
         """The votes that count for one proposal, and why they are not its neighbours'."""
-        if (rule := self.rule_for(feature)) is not None:
-            return (NEVER, "forbidden") if rule.kind == "forbid" else (ALWAYS, "allowed")
-        if self._far is not None and self._is_far(self._far, feature):
-            return ALWAYS if self._on_far == "endorse" else NEVER, "far"
+        if not self._say_nothing(feature):
+            if (rule := self.rule_for(feature)) is not None:
+                return (NEVER, "forbidden") if rule.kind == "forbid" else (ALWAYS, "allowed")
+            state, action = feature[: self._split], feature[None, self._split :]
+            if self._far is not None and self._far.are_far(state, action)[0]:
+                return ALWAYS if self._on_far == "endorse" else NEVER, "far"
         if self._risk is not None and latent @ self._risk > self._risk_limit:
             return NEVER, "risk"
         return votes, ""
-
-    def _is_far(self, far: FarData, feature: Floats) -> bool:
-        """Whether one feature is far from all data. Most are clearly near, which one product with
-        the prototypes shows; its rounding errors differ from machine to machine."""
-        scaled = (feature - far.offset) / far.scale
-        size = scaled @ scaled
-        if (self._norms - self._twice @ scaled).min() + size < self._clearly_near - 1e-9 * size:
-            return False
-        return bool(far.are_far(feature[: self._split], feature[None, self._split :])[0])
 
     def judge_candidates(
         self, feature: Floats, actions: Floats, latents: Floats, votes: Array

@@ -69,13 +69,13 @@ class Decisions(PostShield):
         if held is not None:
             feature = self.space.features(obs, held)
             latent = model.encoder.encode(feature)
-            votes = int(np.count_nonzero(model.safe[model.neighbours.set_of_one(latent)]))
+            votes = model.vote(latent)
             counted = self._checks.judge(feature, latent, votes)[0] if self._checks else votes
             if counted >= self.required_votes and model.is_calm(latent):
                 return Verdict(held, intervened=True, safe_neighbours=votes, held=True)
         feature = self.space.features(obs, action)
         latent = model.encoder.encode(feature)
-        votes = int(np.count_nonzero(model.safe[model.neighbours.set_of_one(latent)]))
+        votes = model.vote(latent)
         return self._decide(
             obs, Verdict(action, safe_neighbours=votes), feature, latent, rate_actions, details
         )

@@ -23,7 +23,7 @@ SLOPE = 0.3
 LIMIT = 8.0
 """Scaled inputs beyond this count as this: a feature that far out is far from all data anyway."""
 _BATCH = 256  # rows that are encoded together
-_BLOCK = 24  # rows of a hidden layer that are computed together
+_BLOCK = 32  # rows of a hidden layer that are computed together
 UNIT = 2.0**16  # inputs and hidden values are whole multiples of 1/UNIT
 
 
@@ -70,16 +70,23 @@ class Encoder:
     def finish(self, shares: Floats, state: Floats | float = 0.0) -> Floats:
         """Latent points of (..., hidden) shares; ``state`` is added to every row of them.
 
-        A few rows at a time: what is computed on the way then stays in the processor's cache, and
-        120 rows take a quarter of the time.
+        Some rows at a time and in the same memory: what is computed on the way then stays in the
+        processor's cache.
         """
-        if shares.ndim > 1 and len(shares) > _BLOCK:
-            blocks = range(0, len(shares), _BLOCK)
-            return np.concatenate([self.finish(shares[i : i + _BLOCK], state) for i in blocks])
-        hidden = shares + state
-        np.maximum(hidden, SLOPE * hidden, out=hidden)
-        np.rint(hidden, out=hidden)
-        latent: Floats = hidden @ self._w2
+        if shares.ndim == 1:
+            hidden = shares + state
+            np.maximum(hidden, SLOPE * hidden, out=hidden)
+            latent: Floats = np.rint(hidden, out=hidden) @ self._w2
+        else:
+            latent = np.empty((len(shares), self._w2.shape[1]))
+            memory = np.empty((2, min(_BLOCK, len(shares)), shares.shape[1]))
+            for i in range(0, len(shares), _BLOCK):
+                rows = shares[i : i + _BLOCK]
+                hidden, sloped = memory[:, : len(rows)]
+                np.add(rows, state, out=hidden)
+                np.multiply(hidden, SLOPE, out=sloped)
+                np.maximum(hidden, sloped, out=hidden)
+                np.matmul(np.rint(hidden, out=hidden), self._w2, out=latent[i : i + _BLOCK])
         latent += self._b2
         latent /= UNIT
         return latent

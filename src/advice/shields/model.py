@@ -9,7 +9,7 @@ import numpy as np
 
 from advice.config import ShieldConfig
 from advice.shields.encoder import Encoder, EncoderWeights
-from advice.shields.neighbours import Neighbours
+from advice.shields.neighbours import Neighbours, VoteMap
 from advice.shields.spaces import (
     Bools,
     Candidates,
@@ -24,6 +24,8 @@ from advice.shields.warp import Warp
 from advice.types import Array
 
 _BLOCK = 256  # candidates that are encoded together
+MAP_FROM = 500
+"""Voting points from which a map of their votes is worth its time, some 50 ms."""
 CALM = 0.8
 """A replacement should have no more risk than this share of the safe points. The best of many
 candidates is often one that was wrongly taken for safe; a calm one seldom is."""
@@ -62,14 +64,14 @@ class FittedModel:
         risk: Floats | None = None,
         calm: float | None = None,
     ) -> None:
-        self.encoder, self.points, self.risk, self.safe = encoder, points, risk, points.safe
+        self.encoder, self.points, self.risk = encoder, points, risk
         grid = config.candidates_per_dimension, config.candidate_budget
         check_size(action_space, *grid, hidden=len(encoder.weights.b1))
         if risk is not None and calm is None:
             risks = points.latent[points.safe] @ risk
             calm = float(np.quantile(risks, CALM)) if len(risks) else 0.0
         self.calm = 0.0 if calm is None else calm
-        self.neighbours = Neighbours(points.latent, config.k_max)
+        self._let_vote(points.latent, points.safe, config.k_max)
         self._space, split = action_space, encoder.split
         offset, self._scale = (x[split:] for x in encoder.weights[:2])
         low, high = action_space.low, action_space.high
@@ -89,9 +91,13 @@ class FittedModel:
         if fitted.all() or not fitted.any():
             return self
         apart = copy.copy(self)
-        apart.safe = self.points.safe[fitted]
-        apart.neighbours = Neighbours(self.points.latent[fitted], config.k_max)
+        apart._let_vote(self.points.latent[fitted], self.points.safe[fitted], config.k_max)
         return apart
+
+    def _let_vote(self, latent: Floats, safe: Bools, k_max: int) -> None:
+        self.neighbours, self.safe = Neighbours(latent, k_max), safe
+        plane = latent.shape[1] == 2 and len(latent) >= MAP_FROM and k_max < 255
+        self._map = VoteMap(latent, safe, k_max) if plane else None
 
     def snapshot(self) -> dict[str, Array]:
         """Everything as named arrays."""
@@ -133,9 +139,22 @@ class FittedModel:
         limit = None if calm is None else float(calm[0])
         return cls(encoder, points, space.action, config, risk, limit)
 
+    def vote(self, latent: Floats) -> int:
+        """Safe neighbours of one (latent,) point."""
+        votes = None if self._map is None else self._map.one(latent)
+        if votes is None:
+            votes = int(np.count_nonzero(self.safe[self.neighbours.set_of_one(latent)]))
+        return votes
+
     def votes(self, latents: Floats) -> Ints:
         """(M,) safe neighbours of (M, latent) points."""
-        return np.count_nonzero(self.safe[self.neighbours.sets(latents)], axis=1)
+        if self._map is None:
+            return np.count_nonzero(self.safe[self.neighbours.sets(latents)], axis=1)
+        votes, rows = self._map.many(latents)
+        if len(rows):
+            found = self.neighbours.sets(latents[rows])
+            votes[rows] = np.count_nonzero(self.safe[found], axis=1)
+        return votes
 
     def consider(self, feature: Floats) -> Considered:
         """Every alternative to the proposal in ``feature``, with its votes."""

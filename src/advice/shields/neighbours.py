@@ -3,6 +3,7 @@
 The answer is defined by brute force: squared Euclidean distances summed dimension by dimension,
 ordered by (distance, index), the first K_max of them. The tree only proposes; where its answer
 leaves room for doubt (a tie at the last place), everything within that distance is looked at.
+In a plane, a map made beforehand tells where the nearest are all safe or all unsafe.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial import cKDTree
 
-from advice.shields.spaces import Floats, Ints
+from advice.shields.spaces import Bools, Floats, Ints
 
 _CLOSE = 1.0 + 1e-9  # the tree may round its distances otherwise than we do
 
@@ -79,3 +80,55 @@ class Neighbours:
             if distances[-2] * _CLOSE < distances[-1]:
                 return self._kept[found[:-1]]
         return self.query(query[None]).indices[0]
+
+
+_SIDE = 128  # cells of a map along each axis
+_UNKNOWN = 255
+
+
+class VoteMap:
+    """The votes of a plane's places whose nearest points are all safe or all unsafe.
+
+    A cell's places are at most h, half a diagonal, from its centre c, so their nearest points are
+    at most d + 2h from c, where d is the distance from c to its own K_max-th. If the nearest point
+    of the other class is farther than that, the votes are the same throughout the cell.
+    """
+
+    def __init__(self, points: Floats, safe: Bools, k_max: int) -> None:
+        self._low, high = np.quantile(points, [0.002, 0.998], axis=0)
+        size = np.maximum(high - self._low, 1e-9) / _SIDE
+        self._scale = 1 / size
+        across = (np.arange(_SIDE) + 0.5) * size[:, None] + self._low[:, None]
+        centres = np.stack(np.meshgrid(*across, indexing="ij"), axis=-1).reshape(-1, 2)
+        votes, apart = min(k_max, len(points)), float(np.hypot(*size)) * _CLOSE + 1e-9
+        within = _distances(points, centres, votes) * _CLOSE + apart
+        table = np.full(len(centres), _UNKNOWN, np.uint8)
+        table[_distances(points[~safe], centres, 1) > within] = votes
+        table[_distances(points[safe], centres, 1) > within] = 0
+        self._table, self._bytes = table, table.tobytes()
+        self._plain = (*self._low.tolist(), *self._scale.tolist())
+
+    def one(self, place: Floats) -> int | None:
+        """The votes at one place; None if the map does not know."""
+        x0, y0, sx, sy = self._plain
+        x, y = place.tolist()
+        x, y = (x - x0) * sx, (y - y0) * sy
+        if not (0.0 <= x < _SIDE and 0.0 <= y < _SIDE):
+            return None
+        votes = self._bytes[int(x) * _SIDE + int(y)]
+        return None if votes == _UNKNOWN else votes
+
+    def many(self, places: Floats) -> tuple[Ints, Ints]:
+        """(M,) votes at (M, 2) places, and the rows for which the map does not know them."""
+        cells = (places - self._low) * self._scale
+        inside = ((cells >= 0) & (cells < _SIDE)).all(axis=1)
+        x, y = np.where(inside, cells.T, 0).astype(np.int64)
+        votes = np.where(inside, self._table[x * _SIDE + y], _UNKNOWN).astype(np.int64)
+        return votes, np.flatnonzero(votes == _UNKNOWN)
+
+
+def _distances(points: Floats, places: Floats, count: int) -> Floats:
+    """(M,) distances of places to the ``count``-th nearest of the points; infinite if fewer."""
+    if len(points) == 0:
+        return np.full(len(places), np.inf)
+    return np.asarray(cKDTree(points).query(places, k=[count])[0][:, 0])

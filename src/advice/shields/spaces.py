@@ -218,7 +218,9 @@ class FeatureSpace(NamedTuple):
         features = np.concatenate(
             [self.observation.flat(observed), self.action.flat(proposed)], axis=-1, dtype=np.float64
         )
-        if not (np.abs(features) < LARGE).all():  # nor is NaN
+        numbers = features.ravel()
+        # one product shows that none is too large, nor NaN; where it does not, each is looked at
+        if not numbers @ numbers < LARGE**2 and not (np.abs(features) < LARGE).all():
             first = np.argwhere(~(np.abs(features) < LARGE))[0]
             what = "action" if first[-1] >= self.observation.size else "observation"
             bad = features[tuple(first)]

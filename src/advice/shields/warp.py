@@ -32,8 +32,14 @@ class Warp(NamedTuple):
         cell = place.astype(np.int64)
         place -= cell
         cell += _ROWS[: len(self.columns)]
-        left = self.table.ravel()[cell]
-        return left + place * (self.table.ravel()[cell + 1] - left)
+        table = self.table.ravel()
+        left = table.take(cell)
+        cell += 1
+        right = table.take(cell)
+        right -= left
+        right *= place
+        right += left
+        return right
 
 
 _ROWS = np.arange(4096) * (CELLS + 1)
