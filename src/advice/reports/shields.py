@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from advice.runs.resimulate import Replay
 
 STARTS = 3  # shown in the trajectories' figure
+CIRCLED = 20  # episodes of which laps and speed are measured
 RATED_EPISODES = 15  # the last ones with interventions, which the critic rates
 KIND_COLOURS = dict.fromkeys(("cubes", "pillars"), "#8f7ee7")
 KIND_COLOURS |= {"buttons": "#d99a00", "hazards": "#1f83c4", "goal": "#4fae4f", "circle": "#4fae4f"}
@@ -55,7 +56,7 @@ def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, 
         except _ERRORS as error:
             part.notes.append(f"Not shown: the shield of {run.folder.path}. {error}")
     try:
-        part.exhibits.append(_trajectories(task, looks))
+        part.exhibits += _trajectories(task, looks)
     except _ERRORS as error:
         part.notes.append(f"Not shown: trajectories. {error}")
     return part, shield
@@ -151,8 +152,8 @@ def plot_latent(axes: Any, shield: Shield) -> None:
     axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1, frameon=True)
 
 
-def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> Exhibit:
-    """The last episodes that every method has begun from the same place."""
+def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> list[Exhibit]:
+    """The last episodes that every method has begun from the same place; of a circle, also laps."""
     runs = {
         group.method: {
             run.config.seed: run for run in group.runs if run.folder.actions_file.exists()
@@ -179,7 +180,32 @@ def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> Exhibit:
         f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods have."
     )
     drawn = draw_trajectories(replays, looks)
-    return Exhibit(task.task, "trajectories", title, which, figure=drawn)
+    exhibits = [Exhibit(task.task, "trajectories", title, which, figure=drawn)]
+    if all("circle" in found[0].layout for found in replays.values()):
+        numbers = range(max(1, last - CIRCLED + 1), last + 1)
+        rows = [
+            {"method": method_label(method)}
+            | laps_and_speed([resimulate(found[seed].folder, number) for number in numbers])
+            for method, found in runs.items()
+        ]
+        which = f"Means over episodes {numbers[0]} to {numbers[-1]} of seed {seed}."
+        exhibits.append(Exhibit(task.task, "laps", "laps and speed", which, rows))
+    return exhibits
+
+
+def laps_and_speed(replays: Sequence[Replay]) -> dict[str, float]:
+    """Means over episodes: laps around the circle's centre (the other way round counts against
+    them), and over their steps speed in m/s and distance from the centre in m."""
+    laps, steps = [], []
+    for replay in replays:
+        assert replay.poses is not None
+        apart = replay.poses[:, :2] - replay.layout["circle"][0]
+        angles = np.unwrap(np.arctan2(apart[:, 1], apart[:, 0]))
+        laps.append((angles[-1] - angles[0]) / (2 * np.pi))
+        speeds = np.linalg.norm(np.diff(apart, axis=0), axis=1) * replay.fps
+        steps.append(np.stack((speeds, np.linalg.norm(apart[1:], axis=1))))
+    speed, distance = np.concatenate(steps, axis=1).mean(axis=1)
+    return {"laps": float(np.mean(laps)), "speed, m/s": speed, "distance, m": distance}
 
 
 def draw_trajectories(replays: Mapping[str, Sequence[Replay]], looks: Mapping[str, Look]) -> Figure:
