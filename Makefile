@@ -77,7 +77,7 @@ test-extras: test-integrations
 test-integrations: $(VENV)/.extras
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
 		echo "no Chromium found: install it (Debian: apt-get install chromium) for the browser tests"
-	$(BIN)/python -m pytest -n $(WORKERS) tests/extras tests/envs/test_signals.py
+	SCREENSHOTS="$${SCREENSHOTS:-$(CURDIR)/build/screenshots}" $(BIN)/python -m pytest -n $(WORKERS) tests/extras tests/envs/test_signals.py
 
 bench: $(VENV)/.dev
 	@for script in env_throughput guard_latency shield_fit update_speed method_speed training_speed checkpoint_cost \

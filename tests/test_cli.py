@@ -97,7 +97,7 @@ def test_help_needs_no_heavy_import() -> None:
         (("inspect", "nowhere.safetensors"), "no such file"),
         (("check-env", "randomised-gaol"), "did you mean 'randomised-goal'?"),
         (("bench", "--suite", "cor"), "did you mean 'core'?"),
-        (("bench", "--status", "nowhere"), "grid.json"),
+        (("bench", "--status", "nowhere"), "nowhere: expected the folder of `advice bench --out`"),
         (("bench", "--suite", "core", "--task", "randomised-goal"), "--tasks"),
         (("train", "--task", "randomised-button", "--env.options", "buttons", "0"), "one button"),
         (("train", "--agent.gamma", "3"), "gamma: expected 0 to 1, found 3.0"),

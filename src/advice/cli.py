@@ -105,7 +105,7 @@ def evaluate(
             folder, episodes, shield, video, lambda done: bar.update(task, completed=done)
         )
     print_table(("", folder.path.as_posix()), played.summary_rows(results, shield))
-    say(played.bound_in_words(results))
+    say(played.bound_in_words(results, shield))
     if certify:
         say(played.certify_shield(folder, results, shield))
     if video:

@@ -19,7 +19,7 @@ from advice.runs.engines import run_local
 from advice.runs.evaluate import write_video
 from advice.runs.grid import Cell, status_of
 from advice.runs.records import RunFolder
-from advice.runs.resimulate import film, resimulate
+from advice.runs.resimulate import Replay, film, resimulate
 from advice.shields.shield import Shield
 from advice.types import AdviceError, Array
 
@@ -28,8 +28,12 @@ TITLES = ("", "episodes", "violations", "goals", "neither", "mean steps", "repla
 FILMED = 5  # episodes, the first after arming
 _EVERY = 2  # steps per frame
 _LAST = 18  # frames of a caption's last picture
-_COLOURS = {"": "#20262e", "action replaced": "#d55e00", "goal": "#1c7c50", "crash": "#c02832"}
-_COLOURS |= {"time is up": "#6e747c", "with cost": "#6e747c"}  # of a caption, by what happens
+_COLOURS = {"": "#20262e", "shield replaced the action": "#d55e00", "goal": "#1c7c50"}
+_COLOURS |= {
+    "crash": "#c02832",
+    "time is up": "#6e747c",
+    "with cost": "#6e747c",
+}  # of a caption, by what happens
 
 
 def demo_cells(
@@ -81,6 +85,7 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
     print_table(TITLES, rows)
     say("One seed of one short training: it shows how ADVICE works, not how well in general.")
     if filmed := range(armed + 1, min(armed + FILMED, last) + 1):
+        say("making the video")
         try:
             write_video(out / "demo.mp4", side_by_side(folders, filmed))
             say(
@@ -91,6 +96,7 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
             say(f"no video: {error}")
     else:
         say("The shield was not armed in this run, so there is nothing to compare.")
+    say("making the report")
     report = write_report([out / "runs"], out / "report", trust_task=True)
     figures = sorted(report.page.parent.glob("figures/*-overview-*.png"))  # -after, -full
     shutil.copyfile(figures[0], out / "demo.png")
@@ -121,33 +127,35 @@ def side_by_side(folders: Sequence[RunFolder], episodes: Sequence[int]) -> list[
     """Frames of the same episodes of two runs beside each other, with captions."""
     frames: list[Array] = []
     for episode in episodes:
-        halves = [_captioned(*run, episode) for run in zip(folders, NAMES, strict=True)]
+        replays = [resimulate(folder, episode) for folder in folders]
+        view = max(replay.farthest for replay in replays)
+        runs = zip(folders, NAMES, replays, strict=True)
+        halves = [_captioned(*run, view) for run in runs]
         length = max(map(len, halves)) + _LAST
         padded = [half + [half[-1]] * (length - len(half)) for half in halves]
         frames += [np.hstack(pair) for pair in zip(*padded, strict=True)]
     return frames
 
 
-def _captioned(folder: RunFolder, name: str, episode: int) -> list[Array]:
+def _captioned(folder: RunFolder, name: str, replay: Replay, view: float) -> list[Array]:
     """One episode's frames, each with a strip above that says what happens."""
     from PIL import Image, ImageDraw, ImageFont
 
-    replay = resimulate(folder, episode)
-    pictures = film(folder, replay, _EVERY)
+    pictures = film(folder, replay, _EVERY, view)
     height, width, _ = pictures[0].shape
     strip, font = max(24, width // 12), ImageFont.load_default(max(12, width // 24))
     strip += -(height + strip) % 16  # what video codecs take
     frames = []
     for number, picture in enumerate(pictures):
         steps = slice(max(0, (number - 1) * _EVERY), number * _EVERY)
-        event = "action replaced" if replay.intervened[steps].any() else ""
+        event = "shield replaced the action" if replay.intervened[steps].any() else ""
         if number == len(pictures) - 1:
             event = {"violation": "crash", "success": "goal"}.get(end := outcome(replay), end)
         image = Image.new("RGB", (width + 16, height + strip), "white")
         image.paste(Image.fromarray(picture), (8, strip))
         pen = ImageDraw.Draw(image)
         pen.rectangle((8, 0, width + 7, strip), _COLOURS[event])
-        caption = f"{name}, episode {episode}" + (f": {event}" if event else "")
+        caption = f"{name}, episode {replay.record.episode}" + (f": {event}" if event else "")
         pen.text((18, strip // 2), caption, "white", font, "lm")
         frames.append(np.asarray(image))
     return frames

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from advice.config import TrainConfig
@@ -127,12 +128,13 @@ class GridDisplay:
 
 def grid_table(statuses: Sequence[Status], parallel: int) -> Table:
     """The cells, running and failed ones first, with the whole grid in the title."""
-    table = Table("cell", "state", "episode", "steps/s", "", box=None, pad_edge=False)
+    table = Table("cell", "state", "", "episode", "steps/s", "", box=None, pad_edge=False)
     table.title, table.title_justify = grid_line(statuses, parallel), "left"
     for status in sorted(statuses, key=lambda status: [*STYLES].index(status.state)):
         table.add_row(
             escape(printable(status.cell.name)),
             status.state,
+            ProgressBar(status.cell.config.episodes, status.episode, width=16),
             f"{status.episode}/{status.cell.config.episodes}",
             f"{status.steps_per_second:.0f}" if status.state == "running" else "",
             escape(printable(status.reason)),

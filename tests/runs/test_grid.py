@@ -257,7 +257,10 @@ def test_status_is_read_from_the_folders(tmp_path: Path) -> None:
     cells[0].folder.error_file.write_text("it broke\n")
     failed = status_of(cells[0])
     assert (failed.state, failed.reason) == ("failed", "it broke")
-    with pytest.raises(AdviceError, match=r"grid\.json"):
+    with pytest.raises(AdviceError, match="found no such folder"):
+        read_grid(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(AdviceError, match=r"found no grid\.json in it"):
         read_grid(tmp_path / "elsewhere")
 
 

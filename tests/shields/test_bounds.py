@@ -46,6 +46,15 @@ def test_wrong_arguments_are_refused() -> None:
         ConfidenceSequence().update(2)
     with pytest.raises(ValueError, match="certified"):
         DriftAlarm(0.0)
+    with pytest.raises(ValueError, match=r"violations: expected a whole number, found 0\.5"):
+        clopper_pearson(0.5, 10)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="episodes: expected a whole number, found inf"):
+        clopper_pearson(0, np.inf)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="totals <= counts, found 5 and 3"):
+        running_bounds(5, 3)
+    for loss in (np.nan, -0.1, 1.1):
+        with pytest.raises(ValueError, match="losses: expected numbers from 0 to 1"):
+            learn_then_test(np.full((50, 2), loss), 0.05)
 
 
 def test_sequence_is_the_mixture_solved_for_the_mean() -> None:

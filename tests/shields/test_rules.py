@@ -7,11 +7,12 @@ import math
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 from made_shields import copy, with_far_check
 
-from advice import Shield
+from advice import PRESETS, Outcome, Shield, ShieldConfig
 from advice.files import read_arrays, write_arrays
-from advice.shields.checks import FarData
+from advice.shields.checks import Checks, FarData
 from advice.shields.memory import Steps
 from advice.types import BrokenFileError
 
@@ -263,6 +264,85 @@ def test_one_product_overlooks_no_rule(with_far, queries, scale):
     assert len({*expected}) == 3
 
 
+def test_far_where_the_data_fill_little_of_the_bounds():
+    """The encoder's offset is 4e8 standard deviations from the data: no product is exact there."""
+    rng = np.random.default_rng(0)
+    space = Box(-5e5, 5e5, (4,), np.float64), Box(-1, 1, (2,), np.float32)
+    quick = dataclasses.replace(PRESETS["paper"], far="refuse", max_epochs=2)
+    shield = Shield(*space, quick)
+    for episode in range(150):
+        for step in range(10):
+            outcome = Outcome.UNSAFE if step == 9 and episode % 2 else Outcome.SAFE
+            state, action = 4e5 + 1e-3 * rng.normal(size=4), space[1].sample()
+            shield.record(state, action, outcome)
+        shield.end_episode(False)
+    shield.fit()
+    states = 4e5 + 1e-3 * rng.normal(size=(300, 4)) * rng.choice([1, 5], (300, 1))
+    features = np.hstack([states, rng.uniform(-1, 1, (300, 2))])
+    far = shield._far.distances(features) > shield._far.threshold
+    reasons = [shield._checks.judge(row, np.zeros(2), 5)[1] for row in features]
+    assert [reason == "far" for reason in reasons] == far.tolist()
+    assert 0 < far.sum() < 300
+
+
+def test_a_rule_for_one_of_many_discrete_actions_is_for_it_alone():
+    rng = np.random.default_rng(0)
+    shield = Shield(Box(-1, 1, (2,), np.float32), Discrete(200), ShieldConfig(fit_steps=20))
+    for step in range(200):
+        outcome = Outcome.UNSAFE if step % 4 == 0 else Outcome.SAFE
+        shield.record(rng.uniform(-1, 1, 2), int(rng.integers(200)), outcome)
+    shield.fit()
+    shield.forbid(None, 7)
+    obs = np.zeros(2, np.float32)
+    reasons = [shield.guard(obs, action).reason for action in range(200)]
+    assert [i for i, reason in enumerate(reasons) if reason] == [7]
+
+
+def test_a_forbidden_action_is_not_executed_for_want_of_a_safe_one(fitted):
+    """Also where the proposal is what the fallback takes."""
+    shield = copy(fitted)
+    assert shield.config.fallback == "proposed"
+    shield._cautiousness.k = 10**6  # nothing has enough votes
+    assert not shield.guard(NOWHERE, STILL).intervened
+    shield.forbid(None, STILL, radius=0.3)
+    verdict = shield.guard(NOWHERE, STILL)
+    assert verdict.no_safe_action
+    assert np.sqrt(np.mean(np.square(verdict.action))) > 0.3
+
+
+def test_what_a_rule_allows_comes_before_a_held_replacement(shield, queries):
+    obs, action = refused(shield, queries)
+    held = shield.guard(obs, action).action
+    assert shield.guard(obs, action, held=held).held
+    shield.allow(obs, action)
+    verdict = shield.guard(obs, action, held=held)
+    assert (verdict.held, verdict.intervened, verdict.reason) == (False, False, "allowed")
+
+
+def test_checks_are_never_missing_while_a_rule_is_added(shield, monkeypatch):
+    """Another thread may be guarding: the old checks stay until the new ones are ready."""
+    shield.forbid(NOWHERE)
+    before = shield._checks
+
+    def looked_at(self, rules, *rest):
+        assert shield._checks is before
+        return kept(self, rules, *rest)
+
+    kept = Checks.__init__
+    monkeypatch.setattr(Checks, "__init__", looked_at)
+    shield.forbid(-NOWHERE)
+    assert shield._checks is not before
+
+
+def test_a_certificate_ends_when_the_rules_change(shield):
+    shield.certify(0, 300)
+    number = shield.forbid(NOWHERE)
+    assert shield.certificate is None
+    shield.certify(0, 300)
+    shield.undo(number)
+    assert shield.certificate is None
+
+
 def test_far_survives_saving_and_a_batch_is_the_same(with_far, queries, tmp_path):
     shield = copy(with_far)
     shield.forbid(queries[0][0], radius=0.5)
@@ -352,6 +432,25 @@ def test_the_own_fallback_decides_where_nothing_is_safe(fitted):
     assert shield.used["fallback"] == 2
     shield.fallback = lambda obs, proposed: proposed
     assert not shield.guard(NOWHERE, push).intervened  # it left the proposal as it is
+
+
+def test_a_fallback_may_work_in_place(fitted):
+    def brake(obs, proposed):
+        proposed[:] = 0
+        return proposed
+
+    shield = copy(fitted)
+    shield.fallback = brake
+    shield._cautiousness.k = 10**6
+    proposed = np.array([0.5, -0.5], np.float32)
+    verdict = shield.guard(NOWHERE, proposed)
+    np.testing.assert_array_equal(verdict.action, np.zeros(2))
+    np.testing.assert_array_equal(proposed, [0.5, -0.5])
+    assert verdict.intervened
+    shield.fallback = lambda obs, proposed: proposed
+    assert not shield.guard(NOWHERE, np.array([0.1, 0.2])).intervened  # float64 is no other action
+    shield._cautiousness.k = 4
+    assert shield.compact().fallback is shield.fallback
 
 
 def test_a_wrong_fallback_is_named(fitted):

@@ -128,6 +128,12 @@ def describe(env: Any) -> str:
     return " ".join(names)
 
 
+def named(description: str) -> str:
+    """The innermost name of a description, "CartPole-v1" of "<TimeLimit<CartPole-v1>>"; or ""."""
+    found = re.findall("<([^<>]+)>", description)
+    return str(found[-1]) if found else ""
+
+
 def normalize_step(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
     """(obs, reward[, cost], terminated, truncated, info) with the cost, if there, in ``info``."""
     if len(step) == 5:

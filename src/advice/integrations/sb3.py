@@ -18,7 +18,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
 
 from advice.config import ShieldConfig
-from advice.envs.signals import SignalRules
+from advice.envs.signals import SignalRules, named
 from advice.shields.session import SessionOptions, ShieldSession
 from advice.types import AdviceError, Array, RateActions, SettingError
 
@@ -70,6 +70,7 @@ def shield(
         given,
         model.n_envs,
         rules=SignalRules.of(described, given.terminal),
+        task=named(described),
     )
     off_policy = isinstance(model, OffPolicyAlgorithm)
     if session.penalty > 0 and off_policy and not _takes_extra_rows(model):

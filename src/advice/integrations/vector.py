@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from advice.envs.signals import SignalRules, describe
+from advice.envs.signals import SignalRules, describe, named
 from advice.integrations.wrapper import HasSession
 from advice.shields.session import SessionOptions, ShieldSession
 
@@ -37,6 +37,7 @@ class ShieldedVectorEnv(HasSession, VectorWrapper):
             given,
             env.num_envs,
             rules=SignalRules.of(described, given.terminal),
+            task=named(described),
         )
         mode = env.metadata.get("autoreset_mode", "NextStep")
         self._mode = str(getattr(mode, "value", mode))

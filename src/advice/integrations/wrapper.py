@@ -75,9 +75,8 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
         given = SessionOptions(shield, config, **options)
         rules = SignalRules.of(env, given.terminal)
         spaces = env.observation_space, env.action_space
-        self.session = ShieldSession(*spaces, given, rules=rules)
-        if getattr(self.shield, "task", None) == "":
-            self.shield.task = env.spec.id if env.spec else type(env.unwrapped).__name__
+        task = env.spec.id if env.spec else type(env.unwrapped).__name__
+        self.session = ShieldSession(*spaces, given, rules=rules, task=task)
         # an environment made from our spec gets a shield of its own and saves nothing
         fresh = {
             "shield": shield if isinstance(shield, str | Path) else None,

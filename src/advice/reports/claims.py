@@ -15,7 +15,7 @@ from advice.reports import statistics as stats
 from advice.reports.load import Run, TaskRuns, complete, totals
 from advice.reports.statistics import estimate
 from advice.reports.style import method_label
-from advice.reports.summaries import MIN_SEEDS, best_of
+from advice.reports.summaries import GOOD_SEEDS, MIN_SEEDS, best_of
 from advice.reports.tables import Exhibit, Row, shown
 from advice.runs.studies import FOUR_TASKS, PAPER_TASKS
 
@@ -146,13 +146,14 @@ def paper_table(tasks: Sequence[TaskRuns], missing: bool = False) -> Exhibit | N
     rows: list[Row] = []
     for said in zip(*map(_answers, found.values()), strict=True):  # the same claim for all tasks
         for name, (claim, figure, about, answer) in zip(found, said, strict=True):
+            few = " (few)" * (0 < answer.seeds < GOOD_SEEDS)
             if name in about and (missing or answer.verdict != MISSING):
                 rows.append(
                     {
                         "claim": claim,
                         "task": name,
                         "here": answer.here,
-                        "seeds": str(answer.seeds or "–"),
+                        "seeds": f"{answer.seeds or '–'}{few}",
                         "verdict": answer.verdict,
                         "figure": f"{name}-{figure}" if answer is not NOTHING else "–",
                     }

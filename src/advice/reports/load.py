@@ -155,7 +155,10 @@ class TaskRuns(NamedTuple):
 
     @property
     def activation(self) -> int:
-        """Episodes before all shields of the comparison guard; 0 if no run got that far."""
+        """Episodes before all shields of the comparison guard; 0 if no run got that far, or if only
+        runs armed early are there to compare: then every episode counts."""
+        if len(self.pictured) > len(self.methods):
+            return 0
         runs = [run for runs in self.methods.values() for run in usable(runs)]
         shielded = [run for run in runs if "advice" in run.config.method.split("+")]
         return max((run.activation for run in shielded or runs), default=0)
@@ -163,7 +166,8 @@ class TaskRuns(NamedTuple):
     @property
     def missing(self) -> list[str]:
         """Methods and seeds that the comparison lacks, and unfinished runs."""
-        absent = [method_label(name) for name in METHOD_LOOKS if name not in self.methods]
+        shown = {group.method for group in self.pictured}
+        absent = [method_label(name) for name in METHOD_LOOKS if name not in shown]
         lines = [f"no runs of {', '.join(absent)}"] if absent else []
         seeds = {run.config.seed for runs in self.methods.values() for run in runs}
         for group in self.groups:
@@ -210,7 +214,10 @@ def load(
     if not tasks:
         reasons = "".join(f"\n  {path}: {why}" for path, why in left_out.items())
         where = ", ".join(map(str, roots)) or "no folder at all"
-        raise AdviceError(f"expected runs below {where}, found none that can be used{reasons}")
+        missing = ", ".join(str(root) for root in roots if not root.exists())
+        found = f"no such folder: {missing}" if missing else "none that can be used"
+        wanted = "expected runs (folders with config.json and episodes.csv)"
+        raise AdviceError(f"{wanted} below {where}, found {found}{reasons}")
     return Collection(tasks, left_out, code)
 
 

@@ -55,7 +55,7 @@ def write_report(
         for part in chapters[-1][1]:
             pictures |= _write(part.exhibits, out)
     progress("writing the page")
-    names = method_order(method for task in tasks for method in task.methods)
+    names = method_order(group.method for task in tasks for group in task.pictured)
     values = {
         "collection": collection,
         "runs": sum(len(group.runs) for group in groups),
@@ -144,7 +144,7 @@ def _sections(task: TaskRuns, looks: dict[str, Look]) -> list[Section]:
 
 def _curve_figures(task: TaskRuns, looks: dict[str, Look], shield: Shield | None) -> list[Exhibit]:
     """Two rows of panels, each twice: after activation, counted from zero, and in full."""
-    groups = [(m, method_label(m), runs) for m, runs in task.methods.items()]
+    groups = [(group.method, group.name, group.runs) for group in task.pictured]
     shielded = [group for group in groups if group[0].split("+")[-1] in WITH_SHIELD]
     drawings, graded = [], _graded(task)
     latent = partial(plot_latent, shield=shield) if shield else None
@@ -210,8 +210,8 @@ def _k_figures(task: TaskRuns) -> list[Exhibit]:
 
 def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Exhibit:
     minutes = {
-        method: [run.total("seconds") / 60 for run in usable(runs)]
-        for method, runs in task.methods.items()
+        group.method: [run.total("seconds") / 60 for run in usable(group.runs)]
+        for group in task.pictured
     }
     drawn = plots.draw_times(minutes, looks)
     return Exhibit(task.task, "time", "Compute time", "Of each run in full.", *drawn)

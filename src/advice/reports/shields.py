@@ -98,16 +98,15 @@ def _diagnostics(task: TaskRuns, run: Run, audit: Audit, delta_q: float) -> Exhi
 def _delta_q(run: Run, notes: list[str]) -> float:
     """Mean Q(s, proposed) - Q(s, executed) over the last interventions, by the run's last critic.
 
-    NaN if its actions or its checkpoint were not kept, or cannot be used, which ``notes`` then say.
+    NaN if its actions or its agent were not kept, or cannot be used, which ``notes`` then say.
     """
-    if not (run.folder.actions_file.exists() and run.folder.state_file.exists()):
-        return np.nan
     from advice.runs.resimulate import final_critic, resimulate
 
     gaps = []
     try:
-        rate = final_critic(run.folder)
-        assert rate
+        rate = final_critic(run.folder) if run.folder.actions_file.exists() else None
+        if rate is None:
+            return np.nan
         for episode in np.flatnonzero(run.column("interventions"))[-RATED_EPISODES:] + 1:
             replay = resimulate(run.folder, int(episode))
             for t in np.flatnonzero(replay.intervened):
@@ -149,7 +148,8 @@ def plot_latent(axes: Any, shield: Shield) -> None:
     axes.set(title="Latent space", xlabel="latent 1", ylabel="latent 2")
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     axes.grid(visible=False)
-    axes.legend(loc="upper right", fontsize=8, markerscale=1.4, handletextpad=0.1, frameon=True)
+    legend = {"loc": "upper right", "fontsize": 8, "frameon": True, "facecolor": "white"}
+    axes.legend(markerscale=1.4, handletextpad=0.1, framealpha=0.9, labelcolor="#222222", **legend)
 
 
 def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> list[Exhibit]:

@@ -14,7 +14,7 @@ from advice.reports import statistics as stats
 from advice.reports.load import Run, TaskRuns, Variant, complete, totals, usable
 from advice.reports.statistics import Estimate, Floats, Interval, estimate
 from advice.reports.style import method_label, method_order
-from advice.reports.tables import Exhibit, Row
+from advice.reports.tables import Exhibit, Row, shown
 from advice.runs.studies import SHIFTS, section
 from advice.shields.bounds import DriftAlarm, clopper_pearson, running_bounds
 
@@ -50,7 +50,7 @@ def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
     seeds = f"{len(mine)} and {len(theirs)} seeds"
     if len(mine) == len(theirs):
         seeds = f"{few} seed{'s' * (few != 1)}"
-    found = f"{mine.mean():.1f} against {theirs.mean():.1f} of {other}, {seeds}"
+    found = f"{shown(mine.mean())} against {shown(theirs.mean())} of {other}, {seeds}"
     if few < MIN_SEEDS:
         return Claim(
             f"{task}: too few seeds to claim anything about {what} ({found}; "
@@ -130,8 +130,9 @@ def goals_and_timeouts(methods: Mapping[str, Sequence[Run]], skip: int) -> str:
 
 def summary_table(task: TaskRuns) -> Exhibit:
     """One row per method: the part after activation, and what concerns the full training."""
-    rows = [_outcomes(group, task.activation) for group in task.compared]
-    caption = f"Counts are per run over the episodes after the first {task.activation}."
+    rows = [_outcomes(group, task.activation) for group in task.pictured]
+    which = f"the episodes after the first {task.activation}" if task.activation else "all episodes"
+    caption = f"Counts are per run over {which}."
     return Exhibit(task.task, "summary", "what each method did", caption, rows)
 
 
@@ -217,10 +218,11 @@ def comparison_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:
     one = len(tasks) == 1
     rows: list[Row] = []
     incomplete = []
-    for method in method_order(m for task in tasks for m in task.methods if m != "advice"):
+    every = [(task, {group.method: group.runs for group in task.pictured}) for task in tasks]
+    for method in method_order(m for _, runs in every for m in runs if m != "advice"):
         found = []  # per task: complete runs of ADVICE and of the other, and episodes to skip
-        for task in tasks:
-            pair = [complete(task.methods.get(m, [])) for m in ("advice", method)]
+        for task, runs in every:
+            pair = [complete(runs.get(m, [])) for m in ("advice", method)]
             if min(map(len, pair)) >= (1 if one else MIN_SEEDS):
                 found.append((pair, task.activation))
         if len(found) >= min(2, len(tasks)):

@@ -62,7 +62,10 @@ def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -
 def _restore_exported(folder: RunFolder, agent: Agent, shield: PostShield) -> PostShield:
     """The agent and shield files of a run whose checkpoint was not kept, as in ``results/``."""
     if not folder.agent_file.exists() or not isinstance(shield, Shield | NoShield):
-        raise AdviceError(f"{folder.path}: expected a checkpoint, found none yet")
+        raise AdviceError(
+            f"{folder.path}: expected a checkpoint or {folder.agent_file.name}, found neither: the "
+            "run has none yet, or was kept without its agent"
+        )
     arrays, document = read_arrays(folder.agent_file, "agent", 1)
     try:
         agent.restore(arrays, document)
@@ -118,7 +121,7 @@ def play(
         if frames is not None:
             frames.append(bordered(env.render(), verdicts[-1].intervened))
     unsafe = [step.signals.unsafe for step in steps]
-    hopeless = [verdict.no_safe_action for verdict in verdicts]
+    hopeless = [verdict.no_safe_action or verdict.fallback for verdict in verdicts]
     return Evaluation(
         len(steps),
         sum(step.reward for step in steps),
@@ -147,13 +150,15 @@ def summary_rows(results: Sequence[Evaluation], shielded: bool = True) -> list[t
     ]
 
 
-def bound_in_words(results: Sequence[Evaluation]) -> str:
+def bound_in_words(results: Sequence[Evaluation], shielded: bool = True) -> str:
     """The bound on the violation probability, and what it does not say."""
+    what = "agent and shield as they are" if shielded else "agent as it is, without its shield"
     bound = clopper_pearson(sum(r.violation for r in results), len(results))
     return (
         f"violation probability per episode: at most {bound:.1%} with 95 % confidence "
-        "(Clopper-Pearson), for this agent and shield as they are, on episodes like these. "
-        "Nothing is said about vetoed actions: they are never tested."
+        f"(Clopper-Pearson), for this {what}, on episodes like these."
+        + " Nothing is said about refused actions: they are never tested."
+        * shielded
     )
 
 

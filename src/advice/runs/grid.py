@@ -92,5 +92,6 @@ def write_grid(out: Path, cells: Sequence[Cell]) -> None:
 def read_grid(out: Path) -> list[Cell]:
     path = out / "grid.json"
     if not path.is_file():
-        raise AdviceError(f"{out}: expected a grid's folder (with a grid.json), found none")
+        found = "no grid.json in it" if out.is_dir() else "no such folder"
+        raise AdviceError(f"{out}: expected the folder of `advice bench --out`, found {found}")
     return [Cell.from_row(row, out) for row in json.loads(path.read_text())["cells"]]

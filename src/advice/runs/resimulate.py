@@ -22,8 +22,8 @@ from advice.runs.records import RunFolder, read_actions
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
 Choice = Literal["intervened", "worst", "first-violation", "any-violation"]
-"""Which episode: the last armed one with interventions, the one of highest cost, the first one with
-a violation after arming, or the first one with a violation at all."""
+"""Which episode: the last armed one with interventions (a success, if there is one), the one of
+highest cost, the first one with a violation after arming, or the first one with a violation."""
 
 
 class Replay(NamedTuple):
@@ -48,6 +48,11 @@ class Replay(NamedTuple):
     def intervened(self) -> Array:
         """(T,) bool: another action than the proposed one was executed."""
         return np.asarray((self.executed != self.proposed).any(axis=1))
+
+    @property
+    def farthest(self) -> float:
+        """Half the side of a square that holds the arena and the car's way, in metres."""
+        return max(self.sizes["arena"], float(np.abs(np.asarray(self.poses)[:, :2]).max()))
 
 
 class Counterfactual(NamedTuple):
@@ -77,9 +82,9 @@ def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
             after = f"after the shield was armed in episode {armed[0].episode}" if armed else ""
             when = f" {after or '(its shield was never armed)'}; --any takes any episode"
         raise AdviceError(f"{folder.path}: no episode with a violation{when}")
-    busy = [record.episode for record in armed if record.interventions]
-    if choice == "intervened" and busy:  # the last one: the shield was then as the run left it
-        return busy[-1]
+    busy = [record for record in armed if record.interventions]
+    if choice == "intervened" and busy:  # the last: the shield was then nearly as the run left it
+        return ([record for record in busy if record.success] or busy)[-1].episode
     # The worst episode cost most and, of those, earned least.
     return min(records, key=lambda record: (-record.cost, record.episode_return)).episode
 
@@ -125,10 +130,17 @@ def resimulate(folder: RunFolder, episode: int) -> Replay:
     return replay
 
 
-def film(folder: RunFolder, replay: Replay, every: int = 1) -> list[Array]:
-    """Frames of the start, of every so many steps and of the end; AdviceError if there are none."""
+def film(
+    folder: RunFolder, replay: Replay, every: int = 1, farthest: float | None = None
+) -> list[Array]:
+    """Frames of the start, of every so many steps and of the end; AdviceError if there are none.
+
+    The picture shows ``farthest`` metres to each side, by default as far as the car gets.
+    """
     config = folder.read_config()
     with closing(environment_of(folder, render_mode="rgb_array")) as env:
+        if replay.poses is not None:
+            env.unwrapped.model.camera("top").pos[2] = 3.0 * (farthest or replay.farthest) + 0.9
         _, steps = _repeat(env, config, replay.record.episode, replay.executed)
         frames = [env.render()]
         for number, step in enumerate(steps, 1):
@@ -172,8 +184,8 @@ def counterfactuals(folder: RunFolder, replay: Replay, horizon: int = 10) -> lis
 
 
 def final_critic(folder: RunFolder) -> RateActions | None:
-    """The critic as the run left it, or None if there is no checkpoint."""
-    if not folder.state_file.exists():
+    """The critic as the run left it, or None if neither checkpoint nor agent was kept."""
+    if not (folder.state_file.exists() or folder.agent_file.exists()):
         return None
     trained = load_trained(folder)
     trained.env.close()

@@ -24,6 +24,12 @@ def _checked(name: str, value: float) -> float:
     return float(value)
 
 
+def _whole(name: str, value: float) -> int:
+    if not float(value).is_integer():
+        raise ValueError(f"{name}: expected a whole number, found {value!r}")
+    return int(value)
+
+
 def clopper_pearson(violations: int, episodes: int, confidence: float = 0.95) -> float:
     """Upper bound on the violation probability per episode (Clopper and Pearson, Biometrika 1934).
 
@@ -31,6 +37,7 @@ def clopper_pearson(violations: int, episodes: int, confidence: float = 0.95) ->
     gives 1.0 % at 95 %. It holds for a frozen agent and shield, independent episodes and one look.
     """
     _checked("confidence", confidence)
+    violations, episodes = _whole("violations", violations), _whole("episodes", episodes)
     if not 0 <= violations <= episodes or episodes < 1:
         raise ValueError(
             f"expected 0 <= violations <= episodes and an episode, found {violations} of {episodes}"
@@ -55,6 +62,8 @@ def running_bounds(
     """
     _checked("confidence", confidence)
     total, count = np.broadcast_arrays(np.asarray(totals, float), np.asarray(counts, float))
+    if not ((total >= 0) & (total <= count)).all():
+        raise ValueError(f"expected 0 <= totals <= counts, found {totals} and {counts}")
 
     def crossing(side: int, outside: Floats) -> Floats:
         """Between the observed average and ``outside``, where a mean begins to be excluded."""
@@ -169,6 +178,8 @@ def learn_then_test(losses: Numbers, limit: float, confidence: float = 0.9) -> T
     (Angelopoulos et al. 2021). The episodes are drawn independently.
     """
     losses = np.asarray(losses, float)
+    if not ((losses >= 0) & (losses <= 1)).all():
+        raise ValueError("losses: expected numbers from 0 to 1")
     delta = 1.0 - _checked("confidence", confidence)
     limit, count = _checked("limit", limit), len(losses)
     needed = math.ceil(math.log(delta) / math.log1p(-limit) - 1e-9)

@@ -54,7 +54,8 @@ def make_card(shield: Shield) -> Card:
             f"{shield.compacted['card'].rstrip()}\n\n## Compact\n\n"
             f"- {len(shield._fitted().neighbours)} points and {shield.compacted['weights']} "
             "weights; made from the shield above, whose figures these are. It cannot be fitted or "
-            "audited.\n"
+            f"audited.\n{_table('Bounds now', _bounds(shield))}"
+            f"{_table('Beside the votes now', _overruled(shield))}"
         )
     from advice import __version__
 
@@ -110,7 +111,9 @@ def _bounds(shield: Shield) -> Rows:
             f"at most {shown.bound:.1%} with 95 % confidence (Clopper-Pearson; "
             f"{shown.violations} of {shown.episodes} episodes, frozen agent and shield)"
         )
-    promise = shield.calibrated or "not calibrated; `shield.calibrate()` does so"
+    promise = str(shield.calibrated or "not calibrated; `shield.calibrate()` does so")
+    if shield.calibrated and shield.rules:
+        promise += "; by the votes alone, which rules overrule"
     return [
         ("violation probability per episode", measured),
         ("dangerous actions that pass", promise),

@@ -23,7 +23,7 @@ NEVER, ALWAYS = -1, 1 << 30  # votes that stand for a decision which is made alr
 PROTOTYPES = 256  # features that stand for all data, whatever the size of the memory
 FAR_EPISODES = 0.05  # share of episodes like the recorded ones that may have a far step
 _MOST_ROWS, _MOST_EPISODES = 8000, 500
-_MOST_SQUARE, _DOUBT = 1e6, 1e-6  # squares up to this are exact to well within that
+_MOST_SQUARE, _DOUBT = 1e4, 1e-6  # of a scaled feature; what rounding may amount to
 
 
 class Rule(NamedTuple):
@@ -107,11 +107,14 @@ class Zones:
     """Where each of N rules applies: at a root mean square distance, scaled, of at most its radius;
     everywhere, if its centre is None."""
 
-    def __init__(self, rules: Rules, centres: list[Any], offset: Floats, scale: Floats) -> None:
+    def __init__(
+        self, rules: Rules, centres: list[Any], offset: Floats, scale: Floats, most: float = np.inf
+    ) -> None:
         numbers = np.array([offset if x is None else x for x in centres]).reshape(-1, len(offset))
         self._centres, self._offset, self._scale = (numbers - offset) / scale, offset, scale
         squares = np.square([rule.radius for rule in rules]) * len(offset) + 1e-9  # for rounding
-        self._squares = np.where([x is None for x in centres], np.inf, squares)
+        everywhere = [x is None for x in centres]
+        self._squares = np.where(everywhere, np.inf, np.minimum(squares, most))
 
     def form(self, columns: slice, size: int, others: Zones) -> Floats:
         """(N, 2 size + 1) what (z, z^2, 1) of scaled numbers z, of which ``columns`` are these, is
@@ -228,7 +231,9 @@ class Checks:
         self._risk_limit = np.inf if risk_limit is None else risk_limit
         offset, scale = self._offset, self._scale = model.encoder.weights[:2]
         self._states = Zones(rules, [x.obs for x in rules], offset[:split], scale[:split])
-        self._actions = Zones(rules, [x.action for x in rules], offset[split:], scale[split:])
+        one_hot = model.candidates.space.kind == "discrete"  # two of them are a square of 8 apart
+        actions, most = [x.action for x in rules], 4.0 if one_hot else np.inf
+        self._actions = Zones(rules, actions, offset[split:], scale[split:], most)
         forms = [self._states.form(slice(0, split), len(offset), self._actions)]
         if far is not None and far.threshold[0] < np.inf:
             ratio, shift = scale / far.scale, (offset - far.offset) / far.scale - far.prototypes
@@ -236,6 +241,8 @@ class Checks:
             constant = np.square(shift).sum(axis=1) - far.threshold**2
             forms.append(np.column_stack([2 * ratio * shift, squares, constant]))
         self._forms = np.concatenate(forms)
+        largest = float(np.abs(self._forms).max(initial=0.0)) * self._forms.shape[1]
+        self._exact = np.finfo(float).eps * largest * _MOST_SQUARE < _DOUBT
 
     def _say_nothing(self, feature: Floats) -> bool:
         """True if one product shows that no rule applies to a feature and that it is not far.
@@ -247,7 +254,7 @@ class Checks:
         numbers = np.ones(2 * d + 1)
         numbers[:d] = scaled = (feature - self._offset) / self._scale
         numbers[d:-1] = scaled * scaled
-        if not scaled @ scaled < _MOST_SQUARE:
+        if not (self._exact and np.dot(scaled, scaled) < _MOST_SQUARE):
             return False
         excess = self._forms @ numbers
         if count and not np.minimum.reduce(excess[:count]) > _DOUBT:

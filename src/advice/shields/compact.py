@@ -54,7 +54,7 @@ def compact(shield: Shield, weights: Literal["float32", "int8"] = "float32") -> 
     stored, memory = copy._memory.snapshot()
     document |= {"memory": memory, "compacted": {"weights": weights, "card": card}}
     copy.restore(shrink(arrays, weights) | {f"steps.{x}": y for x, y in stored.items()}, document)
-    copy.certificate = shield.certificate
+    copy.certificate, copy.fallback = shield.certificate, shield.fallback
     return copy
 
 

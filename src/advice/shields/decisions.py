@@ -10,6 +10,7 @@ import numpy as np
 
 from advice.config import ShieldConfig
 from advice.shields.base import PostShield
+from advice.shields.bounds import Certificate
 from advice.shields.cautiousness import Cautiousness, required_votes
 from advice.shields.checks import RADIUS, Checks, FarData, Rule, Rules
 from advice.shields.model import FittedModel
@@ -29,6 +30,8 @@ class Decisions(PostShield):
     """The rules given at run time; iterate to see them."""
     fallback: FallbackAction | None
     """Your own fallback; None: what ``config.fallback`` says. It is not saved."""
+    certificate: Certificate | None
+    """What an evaluation of this very shield has shown."""
     used: Counter[str]
     """Proposals that were decided otherwise than by votes, by ``Verdict.reason``, those on which
     your own fallback decided, and with a far check all that were ``guarded``."""
@@ -65,12 +68,15 @@ class Decisions(PostShield):
         replacement) is executed instead of either while it is safe and calm. ``details`` adds the
         proposal's neighbours and their distances.
         """
-        model = self._fitted()
+        model, checks = self._fitted(), self._checks
+        if held is not None and checks is not None:  # what a rule allows is not replaced
+            rule = checks.rule_for(self.space.features(obs, action))
+            held = None if rule is not None and rule.kind == "allow" else held
         if held is not None:
             feature = self.space.features(obs, held)
             latent = model.encoder.encode(feature)
             votes = model.vote(latent)
-            counted = self._checks.judge(feature, latent, votes)[0] if self._checks else votes
+            counted = checks.judge(feature, latent, votes)[0] if checks else votes
             if counted >= self.required_votes and model.is_calm(latent):
                 return Verdict(held, intervened=True, safe_neighbours=votes, held=True)
         feature = self.space.features(obs, action)
@@ -112,9 +118,9 @@ class Decisions(PostShield):
         details: bool,
     ) -> Verdict:
         """Endorse what has enough votes, replace the rest; with ``details``, name the voters."""
-        votes = verdict.safe_neighbours
-        if self._checks is not None:
-            votes, reason = self._checks.judge(feature, latent, votes)
+        votes, checks = verdict.safe_neighbours, self._checks
+        if checks is not None:
+            votes, reason = checks.judge(feature, latent, votes)
             self.used["guarded"] += 1
             if reason:
                 self.used[reason] += 1
@@ -161,7 +167,7 @@ class Decisions(PostShield):
             refused = refused._replace(fallback=True)
             if self.fallback is not None:
                 return self._own_fallback(obs, refused)
-            if self.config.fallback == "least-risk":
+            if self.config.fallback == "least-risk" or refused.reason == "forbidden":
                 latents = np.vstack([latent, considered.latents])
                 counts = np.append(refused.safe_neighbours, considered.safe_neighbours)
                 rows = np.arange(len(latents))
@@ -238,20 +244,23 @@ class Decisions(PostShield):
     def undo(self, number: int | None = None) -> Rule:
         """Take back the rule of this number, or the newest one."""
         rule = self.rules.undo(number)
+        self.certificate = None  # it was of the shield as it was before
         self._prepare()
         return rule
 
     def _add_rule(self, kind: Any, obs: Any, action: Any, radius: float) -> int:
         rule = self.rules.add(kind, obs, action, radius)
+        self.certificate = None  # it was of the shield as it was before
         self._prepare()
         return rule.number
 
     def _prepare(self) -> None:
         """Make the checks ready; None if there are none."""
         model, far, limit = self._model, self._far if self.config.far else None, self._risk_limit
-        self._checks = None
+        checks = None
         if model is not None and (self.rules or far or limit is not None):
-            self._checks = Checks(self.rules, far, self.config.far, model, limit)
+            checks = Checks(self.rules, far, self.config.far, model, limit)
+        self._checks = checks  # at once: another thread may be guarding
 
     def _fitted(self) -> FittedModel:
         if self._model is None:
@@ -291,9 +300,11 @@ def use_fallback(
     fallback: FallbackAction, obs: Any, refused: Verdict, action_space: Space
 ) -> Verdict:
     """The verdict with the action of a user's own fallback, which is checked."""
-    action = action_space.check(fallback(obs, refused.action), "fallback")
+    proposed = np.array(refused.action, dtype=action_space.dtype)
+    given = action_space.check(fallback(obs, proposed.copy()[()]), "fallback")
+    with np.errstate(over="ignore"):
+        action = np.array(given, dtype=action_space.dtype)
     if not np.isfinite(action).all():
-        raise ValueError(f"fallback: expected finite numbers, found {action}")
-    action = np.array(action, dtype=action_space.dtype)
-    same = np.array_equal(action, refused.action)
+        raise ValueError(f"fallback: expected finite numbers, found {given}")
+    same = np.array_equal(action, proposed)
     return refused._replace(action=action[()], intervened=not same, fallback=True)

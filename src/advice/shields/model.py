@@ -96,8 +96,9 @@ class FittedModel:
 
     def _let_vote(self, latent: Floats, safe: Bools, k_max: int) -> None:
         self.neighbours, self.safe = Neighbours(latent, k_max), safe
-        plane = latent.shape[1] == 2 and len(latent) >= MAP_FROM and k_max < 255
-        self._map = VoteMap(latent, safe, k_max) if plane else None
+        kept = self.neighbours.kept
+        plane = latent.shape[1] == 2 and len(kept) >= MAP_FROM and k_max < 255
+        self._map = VoteMap(latent[kept], safe[kept], k_max) if plane else None
 
     def snapshot(self) -> dict[str, Array]:
         """Everything as named arrays."""

@@ -36,21 +36,22 @@ class Neighbours:
         moved = (np.diff(self.points[order], axis=0) != 0).any(axis=1)
         place = np.append(0, np.cumsum(moved))
         rank = np.arange(len(order)) - np.searchsorted(place, place)
-        self._kept = np.sort(order[rank < k_max])
-        self._tree = cKDTree(self.points[self._kept])
+        self.kept = np.sort(order[rank < k_max])
+        """Rows of the points that can be among the nearest of some query."""
+        self._tree = cKDTree(self.points[self.kept])
 
     def __len__(self) -> int:
         return len(self.points)
 
     def query(self, queries: Floats) -> Nearest:
         """The nearest of (M, latent) queries."""
-        proposed = min(self._k_max + 1, len(self._kept))
+        proposed = min(self._k_max + 1, len(self.kept))
         distances, found = self._tree.query(queries, k=list(range(1, proposed + 1)))
-        nearest = self._first(self._kept[found], queries)
-        if proposed < len(self._kept):
+        nearest = self._first(self.kept[found], queries)
+        if proposed < len(self.kept):
             radii = np.sqrt(nearest.squared[:, -1]) * _CLOSE
             for row in np.flatnonzero(radii >= distances[:, -1]).tolist():
-                within = self._kept[self._tree.query_ball_point(queries[row], radii[row])]
+                within = self.kept[self._tree.query_ball_point(queries[row], radii[row])]
                 closer = self._first(within[None], queries[row, None])
                 nearest.indices[row], nearest.squared[row] = closer.indices[0], closer.squared[0]
         return nearest
@@ -64,10 +65,10 @@ class Neighbours:
 
     def sets(self, queries: Floats) -> Ints:
         """(M, n) indices of the nearest in no particular order: all a vote needs, and faster."""
-        if self._k_max >= len(self._kept):
+        if self._k_max >= len(self.kept):
             return self.query(queries).indices
         distances, found = self._tree.query(queries, k=self._k_max + 1)
-        indices = self._kept[found[:, :-1]]
+        indices = self.kept[found[:, :-1]]
         doubtful = distances[:, -2] * _CLOSE >= distances[:, -1]
         if doubtful.any():
             indices[doubtful] = self.query(queries[doubtful]).indices
@@ -75,10 +76,10 @@ class Neighbours:
 
     def set_of_one(self, query: Floats) -> Ints:
         """(n,) the same for one query, without the cost of a batch."""
-        if self._k_max < len(self._kept):
+        if self._k_max < len(self.kept):
             distances, found = self._tree.query(query, k=self._k_max + 1)
             if distances[-2] * _CLOSE < distances[-1]:
-                return self._kept[found[:-1]]
+                return self.kept[found[:-1]]
         return self.query(query[None]).indices[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -127,8 +127,8 @@ class ShieldSession:
     Call :meth:`guard` before every step, :meth:`record` after it, and :meth:`end_episode` after an
     episode's last one. With several environments the steps of an episode reach the shield together
     when it ends, so that episodes stay apart in its memory. ``say`` gets messages; without it
-    problems are warnings, and the audit of every fit is logged. ``rules`` say how to read the
-    steps of the environment; by default only ``options.terminal`` does.
+    problems are warnings, and audits are logged. ``rules`` say how to read steps; by default only
+    ``options.terminal`` does. ``task`` is the name for the card of a shield that has none yet.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class ShieldSession:
         num_envs: int = 1,
         say: Callable[[str], None] | None = None,
         rules: SignalRules | None = None,
+        task: str = "",
     ) -> None:
         options = options or SessionOptions()
         if options.features is None:
@@ -146,6 +147,8 @@ class ShieldSession:
         self.options = options
         self.rate_actions, self._warn, self._note = options.rate_actions, say or _warn, say or _log
         self.shield = find_shield(options, observation_space, action_space)
+        if getattr(self.shield, "task", None) == "":
+            self.shield.task = task
         if options.save_path is not None and not hasattr(self.shield, "save"):
             raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
         own = getattr(self.shield, "config", None)
@@ -164,8 +167,7 @@ class ShieldSession:
         self.alarm = DriftAlarm(certified) if certified < 1 else None
         self.violation_source = ""  # what reports violations, as far as seen
         self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unarmed
-        self.one_class = False  # a fit was not possible, which has been said
-        self._unexplained = False  # an end was not explained, which has been said
+        self.one_class = self._unexplained = False  # no fit, no meaning of an end: it has been said
         self._rates = np.zeros((2, 2))  # violations and steps, unarmed and armed
         self._useless = False  # violations are as frequent as before arming, which has been said
         self._episodes = [self._new_episode() for _ in range(num_envs)]
@@ -196,8 +198,8 @@ class ShieldSession:
     def guard(self, obs: Any, proposed: Any, env_index: int = 0) -> Verdict:
         """The verdict on one proposal, see :class:`StepGuard`."""
         self.check_budget()
-        seen, rate, agent = self._features(obs), self.rate_actions, self.rate_actions
-        if agent is not None and self.options.features is not None:
+        seen, rate = self._features(obs), self.rate_actions
+        if (agent := rate) is not None and self.options.features is not None:
             rate = lambda _, actions: agent(obs, actions)  # noqa: E731 - its own observation
         verdict = self._episodes[env_index].guard(self.shield, seen, proposed, rate)
         return self._begin_step(env_index, seen, obs, proposed, verdict)
@@ -235,11 +237,11 @@ class ShieldSession:
     ) -> Verdict:
         """Note the step in progress; where the fallback decides, ask the user's own one."""
         episode, hopeless = self._episodes[env_index], verdict.no_safe_action or verdict.fallback
-        if hopeless and self.options.fallback is not None:
-            refused = verdict._replace(action=proposed)
-            verdict = use_fallback(self.options.fallback, obs, refused, self._actions)
+        if hopeless and (own := self.options.fallback) is not None:
+            verdict = use_fallback(own, obs, verdict._replace(action=proposed), self._actions)
             episode.fallbacks += 1
             self.fallbacks += 1
+            getattr(self.shield, "used", Counter())["fallback"] += 1
         episode.current = seen, copy.copy(verdict.action), hopeless
         episode.interventions += verdict.intervened
         episode.no_safe_action += verdict.no_safe_action
@@ -256,8 +258,7 @@ class ShieldSession:
         """``info["shield"]`` of a step, with copies of the actions."""
         same = ("intervened", "safe_neighbours", "no_safe_action", "fallback", "reason")
         return {
-            "proposed": copy.copy(proposed),
-            "executed": copy.copy(verdict.action),
+            **{"proposed": copy.copy(proposed), "executed": copy.copy(verdict.action)},
             **{name: getattr(verdict, name) for name in same},
             "penalty": self.penalty if verdict.intervened else 0.0,
             "armed": self.shield.armed,
@@ -379,9 +380,8 @@ class ShieldSession:
     def close_if_spent(self) -> bool:
         """After a step of all environments: a spent violation budget ends every episode."""
         if self.budget_spent:
-            for i, episode in enumerate(self._episodes):
-                if episode.steps:
-                    self.end_episode(i)
+            for i in (i for i, episode in enumerate(self._episodes) if episode.steps):
+                self.end_episode(i)
             self.save()
         return self.budget_spent
 

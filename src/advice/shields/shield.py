@@ -66,7 +66,7 @@ class Shield(Decisions):
         self._model = self._far = self._risk_limit = self._checks = None
         self.rules, self.fallback, self.used = Rules(self.space), fallback, Counter()
         self.task = ""  # for the card
-        self.certificate: Certificate | None = None
+        self.certificate = None
         self.calibrated: Calibrated | None = None
         self.compacted: dict[str, Any] | None = None  # what a compact shield keeps of its origin
         self._next_trial = FIRST_TRIAL  # violations after which arming early is tried
@@ -240,12 +240,13 @@ class Shield(Decisions):
         found = calibrate(model, self._memory.all(), self, false_safe, confidence)
         self._model, self.calibrated = model.without_held_out(self.config), found
         self._cautiousness.k, self._risk_limit = found.k, found.risk_limit
+        self.certificate = None  # it was of the shield as it was before
         self._prepare()
         return found
 
     def certify(self, violations: int, episodes: int) -> Certificate:
         """Note what an evaluation has shown, for the card and the drift alarm."""
-        certificate = Certificate(int(violations), int(episodes))
+        certificate = Certificate(violations, episodes)
         _ = certificate.bound  # raises ValueError for impossible counts
         self.certificate = certificate
         return certificate

@@ -218,9 +218,7 @@ class FeatureSpace(NamedTuple):
         features = np.concatenate(
             [self.observation.flat(observed), self.action.flat(proposed)], axis=-1, dtype=np.float64
         )
-        numbers = features.ravel()
-        # one product shows that none is too large, nor NaN; where it does not, each is looked at
-        if not numbers @ numbers < LARGE**2 and not (np.abs(features) < LARGE).all():
+        if not np.maximum.reduce(np.abs(features), axis=None) < LARGE:  # nor is NaN
             first = np.argwhere(~(np.abs(features) < LARGE))[0]
             what = "action" if first[-1] >= self.observation.size else "observation"
             bad = features[tuple(first)]
