@@ -282,6 +282,11 @@ def test_arming_early_has_a_headline_of_its_own(tmp_path: Path) -> None:
         ("ddpg", ""),
         ("advice", "armed early"),
     ]
+    assert task.activation == 0  # every episode counts
+    assert not any("ADVICE" in line for line in task.missing)
+    with open(tmp_path / "report" / "tables" / "randomised-goal-summary.csv") as stream:
+        rows = [row["runs"] for row in csv.DictReader(stream)]
+    assert rows == ["DDPG", "ADVICE, armed early"]
     goals = [run.total("success") for run in task.variants["early"][0].runs]
     assert f"In 120 episodes it reaches {np.mean(goals):.0f} goals" in alone.sentence
     write_grid(tmp_path / "core", methods=("advice",))
