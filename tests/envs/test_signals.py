@@ -13,6 +13,7 @@ from advice.envs.signals import (
     VIOLATION_COST,
     SignalRules,
     describe,
+    named,
     normalize_step,
     read_signals,
 )
@@ -233,6 +234,12 @@ def test_a_known_end_that_reads_rewards_is_not_used_behind_a_wrapper_that_change
 def test_describe_names_the_id_and_the_wrappers():
     assert "<CartPole-v1>" in describe(gym.make("CartPole-v1"))
     assert "TimeLimit" in describe(gym.make("CartPole-v1"))
+
+
+def test_the_innermost_name_of_a_description():
+    assert named(str(gym.make("CartPole-v1"))) == "CartPole-v1"
+    assert named("<TimeLimit<Own instance>> <Own instance>") == "Own instance"
+    assert named("SyncVectorEnv(num_envs=2)") == ""
 
 
 @pytest.mark.parametrize(

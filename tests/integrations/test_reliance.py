@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -50,6 +51,21 @@ def test_the_fallback_decides_where_nothing_is_safe() -> None:
     assert alone.fallbacks == 0
     # violations that came of steps without a safe action are counted apart
     assert 0 < alone.session.fallback_violations <= alone.violations
+
+
+def test_the_card_counts_the_fallback_of_the_wrapper(fitted: str) -> None:
+    shield = advice.Shield.load(fitted)
+    env = ShieldedEnv(Corridor(), shield=shield, fallback=brake)
+    shield._cautiousness.k = 10**6  # nothing is safe
+    infos = run(env, 3)
+    shield._cautiousness.k = 4
+    assert shield.used["fallback"] == env.fallbacks == len(infos)
+    assert f"a function of your own, used {env.fallbacks} times" in str(shield.card())
+
+
+def test_a_vector_names_its_environments_on_the_card() -> None:
+    env = ShieldedVectorEnv(gym.make_vec("CartPole-v1", 2, vectorization_mode="sync"))
+    assert env.shield.task == "CartPole-v1"
 
 
 def test_it_sees_the_observations_of_the_environment_not_the_features() -> None:
