@@ -173,7 +173,8 @@ def replay(
 ) -> None:
     """Simulate one recorded episode again, exactly, and write a page to view it step by step.
 
-    Without a choice it is the last episode in which the armed shield intervened, or else the worst.
+    Without a choice it is the last success in which the armed shield intervened, or else the last
+    such episode, or else the worst.
 
     Args:
         run: The run's folder.

@@ -150,7 +150,8 @@ class ShieldConfig(AutoencoderConfig):
     k_rule: KRule = "inclusive-down"
     """How K follows the recent violations; fixed leaves it alone."""
     fallback: Literal["proposed", "least-risk"] = "least-risk"
-    """What to do when no candidate is safe: execute the proposal, or the least risky action."""
+    """What to do when no candidate is safe: execute the proposal (unless a rule forbids it), or the
+    least risky action."""
     far: Far | None = None
     """What to do with a proposal far from all data: endorse it, refuse it (as if it were unsafe),
     or leave it to the fallback; not given: its neighbours decide, however far."""

@@ -28,12 +28,10 @@ TITLES = ("", "episodes", "violations", "goals", "neither", "mean steps", "repla
 FILMED = 5  # episodes, the first after arming
 _EVERY = 2  # steps per frame
 _LAST = 18  # frames of a caption's last picture
-_COLOURS = {"": "#20262e", "shield replaced the action": "#d55e00", "goal": "#1c7c50"}
-_COLOURS |= {
-    "crash": "#c02832",
-    "time is up": "#6e747c",
-    "with cost": "#6e747c",
-}  # of a caption, by what happens
+_COLOURS = {  # of a caption, by what happens
+    **{"": "#20262e", "shield replaced the action": "#d55e00", "goal": "#1c7c50"},
+    **{"crash": "#c02832", "time is up": "#6e747c", "with cost": "#6e747c"},
+}
 
 
 def demo_cells(

@@ -63,7 +63,8 @@ def read_arrays(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Read what :func:`write_arrays` wrote, or raise :class:`BrokenFileError` saying why not."""
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file{' or folder' * (not Path(path).suffix)}")
+        found = "expected a file, found a folder" if Path(path).is_dir() else "no such file"
+        raise FileNotFoundError(f"{path}: {found}")
     known = (versions,) if isinstance(versions, int) else versions
     try:
         with open(path, "rb") as stream:

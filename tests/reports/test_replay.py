@@ -33,6 +33,7 @@ from advice.runs.resimulate import (
     Counterfactual,
     choose_episode,
     counterfactuals,
+    film,
     final_critic,
     resimulate,
 )
@@ -88,8 +89,9 @@ def test_choosing_an_episode(run: RunFolder) -> None:
     assert choose_episode(run, "any-violation") == first
     armed = next(record.episode for record in records if record.k and record.violation)
     assert choose_episode(run, "first-violation") == armed > first
-    last = [record.episode for record in records if record.k and record.interventions][-1]
-    assert choose_episode(run, "intervened") == last
+    busy = [record for record in records if record.k and record.interventions]
+    wins = [record for record in busy if record.success]
+    assert choose_episode(run, "intervened") == (wins or busy)[-1].episode
     worst = records[choose_episode(run, "worst") - 1]
     assert worst.violation
     assert worst.episode_return == min(r.episode_return for r in records if r.violation)
@@ -118,6 +120,29 @@ def test_no_violation_after_arming_is_said(tmp_path: Path) -> None:
     write((1, False, 0))
     with pytest.raises(AdviceError, match=r"no episode with a violation$"):
         choose_episode(folder, "any-violation")
+
+
+def test_a_success_is_shown_rather_than_a_later_timeout(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write_config(TrainConfig(episodes=3))
+    lines = [f"{n},5,{5 * n},0.0,0.0,0,{int(n == 2)},3,0,4,0.0,0.1" for n in (1, 2, 3)]
+    folder.episodes_file.write_text("\n".join((",".join(COLUMNS), *lines, "")))
+    assert choose_episode(folder, "intervened") == 2
+
+
+def test_the_film_shows_as_far_as_asked(driven: dict[str, RunFolder]) -> None:
+    folder = driven["ddpg"]
+    replay = resimulate(folder, 1)
+    assert replay.poses is not None
+    assert replay.farthest >= max(1.5, np.abs(replay.poses[:, :2]).max())
+    assert replay._replace(poses=None).farthest == 0
+    near, far = (film(folder, replay, 1000, farthest)[0] for farthest in (1.5, 6.0))
+    assert near.shape == far.shape
+    # the car is red and looks smaller from higher up
+    red = [
+        ((x[..., 0] > 150) & (x[..., 1] < 90)).sum() for x in (near.astype(int), far.astype(int))
+    ]
+    assert red[0] > 4 * red[1] > 0
 
 
 def test_counterfactuals_restore_the_state(run: RunFolder, busy: int) -> None:
@@ -203,6 +228,12 @@ def test_the_critic_of_a_run(tmp_path: Path) -> None:
     values = rate(np.zeros(32, np.float32), np.zeros((3, 2), np.float32))
     assert np.shape(values) == (3,)
     assert np.isfinite(values).all()
+    shutil.rmtree(folder.checkpoint)  # as in the committed results: the agent alone is kept
+    again = final_critic(folder)
+    assert again is not None
+    np.testing.assert_array_equal(
+        again(np.zeros(32, np.float32), np.zeros((3, 2), np.float32)), values
+    )
 
 
 def test_a_run_without_a_shield_shows_what_there_is(

@@ -147,6 +147,13 @@ def test_no_warning_without_a_reason():
     assert separated(summary=rarely).warnings == []
 
 
+def test_the_audit_warns_where_no_action_is_safe():
+    late = made_summary(0.35)
+    late = late._replace(evidence=late.evidence._replace(no_safe_action=0.64))
+    (warning,) = separated(summary=late).warnings
+    assert warning.startswith("in 64% of the states near danger no action is safe")
+
+
 def test_the_audit_warns_of_a_verdict_that_does_not_depend_on_the_action():
     found = separated(summary=made_summary(0.05))
     assert found.balanced_accuracy > 0.99

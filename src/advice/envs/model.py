@@ -85,12 +85,17 @@ _CAR_AND_FLOOR = """
 """
 
 
+def camera_height(farthest: float) -> float:
+    """From here the camera top, with fovy = 2 atan(1 / 3), shows that far to each side and 0.3 m
+    around it."""
+    return 3.0 * (farthest + 0.3)
+
+
 def build_model(task: TaskSpec) -> Any:
     """The compiled model: floor, car, objects, and the cameras top and chase."""
     spec = mujoco.MjSpec.from_string(_CAR_AND_FLOOR)
     spec.modelname = task.name
-    height = 3.0 * (task.arena + 0.3)  # shows 0.3 m around the arena at fovy = 2 atan(1 / 3)
-    spec.worldbody.add_camera(name="top", pos=(0.0, 0.0, height), fovy=36.87)
+    spec.worldbody.add_camera(name="top", pos=(0.0, 0.0, camera_height(task.arena)), fovy=36.87)
     cylinder, flat = mujoco.mjtGeom.mjGEOM_CYLINDER, 0.005  # half-height of discs on the floor, m
     ball, box = mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_BOX
     for kind, shape, size in (

@@ -131,7 +131,7 @@ def describe(env: Any) -> str:
 def named(description: str) -> str:
     """The innermost name of a description, "CartPole-v1" of "<TimeLimit<CartPole-v1>>"; or ""."""
     found = re.findall("<([^<>]+)>", description)
-    return str(found[-1]) if found else ""
+    return str(found[-1]).removesuffix(" instance") if found and " object" not in found[-1] else ""
 
 
 def normalize_step(step: tuple[Any, ...]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

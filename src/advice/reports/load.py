@@ -155,13 +155,15 @@ class TaskRuns(NamedTuple):
 
     @property
     def activation(self) -> int:
-        """Episodes before all shields of the comparison guard; 0 if no run got that far, or if only
-        runs armed early are there to compare: then every episode counts."""
-        if len(self.pictured) > len(self.methods):
-            return 0
+        """Episodes before all shields of the comparison guard; 0 if no run got that far."""
         runs = [run for runs in self.methods.values() for run in usable(runs)]
         shielded = [run for run in runs if "advice" in run.config.method.split("+")]
         return max((run.activation for run in shielded or runs), default=0)
+
+    @property
+    def counted_from(self) -> int:
+        """Episodes that the pictured runs are counted after: all count where one is armed early."""
+        return self.activation if len(self.pictured) == len(self.methods) else 0
 
     @property
     def missing(self) -> list[str]:
@@ -172,7 +174,7 @@ class TaskRuns(NamedTuple):
         seeds = {run.config.seed for runs in self.methods.values() for run in runs}
         for group in self.groups:
             gone = sorted(seeds - {run.config.seed for run in group.runs})
-            if gone and not group.label:
+            if gone and group in self.pictured:
                 lines.append(f"{group.name}: no seed {', '.join(map(str, gone))}")
             lines += [
                 f"{group.name}: seed {run.config.seed} is unfinished "
@@ -214,10 +216,8 @@ def load(
     if not tasks:
         reasons = "".join(f"\n  {path}: {why}" for path, why in left_out.items())
         where = ", ".join(map(str, roots)) or "no folder at all"
-        missing = ", ".join(str(root) for root in roots if not root.exists())
-        found = f"no such folder: {missing}" if missing else "none that can be used"
         wanted = "expected runs (folders with config.json and episodes.csv)"
-        raise AdviceError(f"{wanted} below {where}, found {found}{reasons}")
+        raise AdviceError(f"{wanted} below {where}, found none that can be used{reasons}")
     return Collection(tasks, left_out, code)
 
 

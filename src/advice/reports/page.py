@@ -150,7 +150,7 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], shield: Shield | None
     latent = partial(plot_latent, shield=shield) if shield else None
     counts = ("return", "cost" if graded else "violations", "successes")
     rates = ("violation-rate", "violations") if graded else ("violation-rate",)
-    for phase, skip in (("after", task.activation), ("full", 0)):
+    for phase, skip in (("after", task.counted_from), ("full", 0)):
         panels = plots.panels(groups, counts, skip)
         if panels and (skip or phase == "full"):
             found = _curves(task, "overview", "Learning and safety", panels, looks, skip, latent)
@@ -214,7 +214,8 @@ def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Exhibit:
         for group in task.pictured
     }
     drawn = plots.draw_times(minutes, looks)
-    return Exhibit(task.task, "time", "Compute time", "Of each run in full.", *drawn)
+    which = "Of each run in full" + ", ADVICE armed early" * (len(minutes) > len(task.methods))
+    return Exhibit(task.task, "time", "Compute time", f"{which}.", *drawn)
 
 
 def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Exhibit]:

@@ -114,7 +114,7 @@ def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], l
             f"K = {shield.k} as at the end of the run."
         )
     if rate is None:
-        notes.append("The run has no checkpoint: actions are rated by nearness to the proposal.")
+        notes.append("No agent was kept: actions are rated by nearness to the proposal.")
     return _explained(shield, replay, rate), notes
 
 

@@ -100,11 +100,13 @@ def _delta_q(run: Run, notes: list[str]) -> float:
 
     NaN if its actions or its agent were not kept, or cannot be used, which ``notes`` then say.
     """
+    if not run.folder.actions_file.exists():
+        return np.nan
     from advice.runs.resimulate import final_critic, resimulate
 
     gaps = []
     try:
-        rate = final_critic(run.folder) if run.folder.actions_file.exists() else None
+        rate = final_critic(run.folder)
         if rate is None:
             return np.nan
         for episode in np.flatnonzero(run.column("interventions"))[-RATED_EPISODES:] + 1:
@@ -188,14 +190,16 @@ def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> list[Exhibit]:
             | laps_and_speed([resimulate(found[seed].folder, number) for number in numbers])
             for method, found in runs.items()
         ]
-        which = f"Means over episodes {numbers[0]} to {numbers[-1]} of seed {seed}."
+        radius = next(iter(replays.values()))[0].sizes["circle"]
+        which = f"Means over episodes {numbers[0]} to {numbers[-1]} of seed {seed}; the circle's "
+        which += f"radius is {radius:g} m."
         exhibits.append(Exhibit(task.task, "laps", "laps and speed", which, rows))
     return exhibits
 
 
 def laps_and_speed(replays: Sequence[Replay]) -> dict[str, float]:
-    """Means over episodes: laps around the circle's centre (the other way round counts against
-    them), and over their steps speed in m/s and distance from the centre in m."""
+    """Means over episodes: laps around the circle's centre (clockwise counts as negative), and over
+    their steps speed in m/s and distance from the centre in m."""
     laps, steps = [], []
     for replay in replays:
         assert replay.poses is not None

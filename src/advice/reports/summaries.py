@@ -130,8 +130,9 @@ def goals_and_timeouts(methods: Mapping[str, Sequence[Run]], skip: int) -> str:
 
 def summary_table(task: TaskRuns) -> Exhibit:
     """One row per method: the part after activation, and what concerns the full training."""
-    rows = [_outcomes(group, task.activation) for group in task.pictured]
-    which = f"the episodes after the first {task.activation}" if task.activation else "all episodes"
+    skip = task.counted_from
+    rows = [_outcomes(group, skip) for group in task.pictured]
+    which = f"the episodes after the first {skip}" if skip else "all episodes"
     caption = f"Counts are per run over {which}."
     return Exhibit(task.task, "summary", "what each method did", caption, rows)
 
@@ -218,13 +219,16 @@ def comparison_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:
     one = len(tasks) == 1
     rows: list[Row] = []
     incomplete = []
-    every = [(task, {group.method: group.runs for group in task.pictured}) for task in tasks]
+    every = [
+        (task, {group.method: group.runs for group in (task.pictured if one else task.compared)})
+        for task in tasks
+    ]
     for method in method_order(m for _, runs in every for m in runs if m != "advice"):
         found = []  # per task: complete runs of ADVICE and of the other, and episodes to skip
         for task, runs in every:
             pair = [complete(runs.get(m, [])) for m in ("advice", method)]
             if min(map(len, pair)) >= (1 if one else MIN_SEEDS):
-                found.append((pair, task.activation))
+                found.append((pair, task.counted_from if one else task.activation))
         if len(found) >= min(2, len(tasks)):
             rows.append({"against": method_label(method), **_differences(found, one)})
         else:
@@ -232,7 +236,8 @@ def comparison_table(tasks: Sequence[TaskRuns]) -> Exhibit | None:
     if not rows:
         return None
     if one:
-        about = "ADVICE against each other method"
+        early = tasks[0].counted_from != tasks[0].activation
+        about = f"ADVICE{', armed early,' * early} against each other method"
         return Exhibit(tasks[0].task, "comparison", about, not_compared(incomplete), rows)
     caption = (
         "Geometric means of ratios and mean probabilities over the tasks on which both have at "

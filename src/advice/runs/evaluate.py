@@ -43,7 +43,7 @@ class Evaluation(NamedTuple):
     violation: bool
     success: bool
     interventions: int
-    no_safe_action: int  # steps in which no candidate was safe, so that the fallback decided
+    no_safe_action: int  # steps that were left to the fallback
     under_fallback: bool  # the violation came of such a step
 
 
@@ -61,11 +61,13 @@ def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -
 
 def _restore_exported(folder: RunFolder, agent: Agent, shield: PostShield) -> PostShield:
     """The agent and shield files of a run whose checkpoint was not kept, as in ``results/``."""
-    if not folder.agent_file.exists() or not isinstance(shield, Shield | NoShield):
+    if not folder.agent_file.exists():
         raise AdviceError(
             f"{folder.path}: expected a checkpoint or {folder.agent_file.name}, found neither: the "
             "run has none yet, or was kept without its agent"
         )
+    if not isinstance(shield, Shield | NoShield):
+        raise AdviceError(f"{folder.path}: expected a checkpoint, which its method needs")
     arrays, document = read_arrays(folder.agent_file, "agent", 1)
     try:
         agent.restore(arrays, document)
@@ -140,25 +142,26 @@ def summary_rows(results: Sequence[Evaluation], shielded: bool = True) -> list[t
     return [
         ("episodes", f"{count}{'' if shielded else ' (without the shield)'}"),
         ("violations", f"{total.violation}"),
-        ("  where no action was safe", f"{total.under_fallback}"),
+        ("  under the fallback", f"{total.under_fallback}"),
         ("successes", f"{total.success}"),
         ("mean return", f"{total.episode_return / count:.3f}"),
         ("mean cost", f"{total.cost / count:.3f}"),
         ("mean steps", f"{total.steps / count:.1f}"),
         ("interventions", f"{total.interventions}"),
-        ("steps without a safe action", f"{total.no_safe_action}"),
+        ("steps left to the fallback", f"{total.no_safe_action}"),
     ]
 
 
 def bound_in_words(results: Sequence[Evaluation], shielded: bool = True) -> str:
     """The bound on the violation probability, and what it does not say."""
-    what = "agent and shield as they are" if shielded else "agent as it is, without its shield"
+    what, rest = "agent as it is, without its shield", ""
+    if shielded:
+        what = "agent and shield as they are"
+        rest = " Nothing is said about refused actions: they are never tested."
     bound = clopper_pearson(sum(r.violation for r in results), len(results))
     return (
         f"violation probability per episode: at most {bound:.1%} with 95 % confidence "
-        f"(Clopper-Pearson), for this {what}, on episodes like these."
-        + " Nothing is said about refused actions: they are never tested."
-        * shielded
+        f"(Clopper-Pearson), for this {what}, on episodes like these.{rest}"
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from advice.config import TrainConfig
+from advice.envs.model import camera_height
 from advice.envs.signals import SignalRules, Step, rollout
 from advice.runs.evaluate import bordered, load_trained, write_video
 from advice.runs.methods import environment_of, episode_seed
@@ -51,8 +52,11 @@ class Replay(NamedTuple):
 
     @property
     def farthest(self) -> float:
-        """Half the side of a square that holds the arena and the car's way, in metres."""
-        return max(self.sizes["arena"], float(np.abs(np.asarray(self.poses)[:, :2]).max()))
+        """Half the side of a square that holds the arena and the car's way, in metres; 0 if there
+        is no car."""
+        if self.poses is None:
+            return 0.0
+        return max(self.sizes["arena"], float(np.abs(self.poses[:, :2]).max()))
 
 
 class Counterfactual(NamedTuple):
@@ -135,12 +139,14 @@ def film(
 ) -> list[Array]:
     """Frames of the start, of every so many steps and of the end; AdviceError if there are none.
 
-    The picture shows ``farthest`` metres to each side, by default as far as the car gets.
+    The picture shows ``farthest`` metres to each side and a border, by default as far as the car
+    gets.
     """
     config = folder.read_config()
     with closing(environment_of(folder, render_mode="rgb_array")) as env:
         if replay.poses is not None:
-            env.unwrapped.model.camera("top").pos[2] = 3.0 * (farthest or replay.farthest) + 0.9
+            height = camera_height(farthest or replay.farthest)
+            env.unwrapped.model.camera("top").pos[2] = height
         _, steps = _repeat(env, config, replay.record.episode, replay.executed)
         frames = [env.render()]
         for number, step in enumerate(steps, 1):

@@ -25,7 +25,7 @@ from advice.shields.neighbours import Neighbours
 from advice.shields.spaces import Bools, Floats
 
 _FEW = 30  # examples of a class below which a rate or a check of assumptions says little
-NO_WAY_OUT = 0.5
+MOST_WITHOUT_SAFE_ACTION = 0.5
 """The audit warns where no action is safe in more than this share of the states near danger."""
 LOW_ACCURACY, ACTION_MATTERS = 0.7, 0.2
 """The audit warns of a balanced accuracy below the first, and where the verdict depends on the
@@ -257,7 +257,7 @@ def _warnings(found: Audit, labels: str) -> list[str]:
     if (matters := found.evidence.action_matters) < ACTION_MATTERS and found.evidence.is_blind:
         where = f"near danger the verdict depends on the action in {matters:.0%} of the states only"
         warnings.append(f"{where}: replacing actions helps little.")
-    if (none := found.evidence.no_safe_action) > NO_WAY_OUT:
+    if (none := found.evidence.no_safe_action) > MOST_WITHOUT_SAFE_ACTION:
         where = f"in {none:.0%} of the states near danger no action is safe"
         warnings.append(f"{where}: there the shield comes too late, or is too cautious.")
     if (accuracy := found.balanced_accuracy) < LOW_ACCURACY:

@@ -89,12 +89,13 @@ def calibrate(
         risk = latents @ model.risk
         safe = voters.neighbours.points[voters.safe] @ model.risk
         settings = [(k_max, float(x)) for x in np.quantile(safe, _SHARES)] + settings
-    unheard = np.zeros(len(latents), bool)  # what passes whatever the votes say
+    passes_anyway = np.zeros(len(latents), bool)  # what passes whatever the votes say
     if shield.config.far == "endorse" and shield._far is not None and len(latents):
-        unheard = shield._far.distances(steps.features[rows]) > shield._far.threshold
+        passes_anyway = shield._far.distances(steps.features[rows]) > shield._far.threshold
     episodes, which = np.unique(steps.episodes[rows][led], return_inverse=True)
     passes = [
-        unheard | (votes >= required_votes(k, k_max, len(voters.neighbours))) & (risk <= limit)
+        passes_anyway
+        | (votes >= required_votes(k, k_max, len(voters.neighbours))) & (risk <= limit)
         for k, limit in settings
     ]
     losses = np.zeros((len(episodes), len(settings)))  # shares of each episode's dangerous actions

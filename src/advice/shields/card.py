@@ -111,7 +111,8 @@ def _bounds(shield: Shield) -> Rows:
             f"at most {shown.bound:.1%} with 95 % confidence (Clopper-Pearson; "
             f"{shown.violations} of {shown.episodes} episodes, frozen agent and shield)"
         )
-    promise = str(shield.calibrated or "not calibrated; `shield.calibrate()` does so")
+    how = "" if shield.compacted else "; `shield.calibrate()` does so"
+    promise = str(shield.calibrated or f"not calibrated{how}")
     if shield.calibrated and shield.rules:
         promise += "; by the votes alone, which rules overrule"
     return [

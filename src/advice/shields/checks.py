@@ -117,8 +117,8 @@ class Zones:
         self._squares = np.where(everywhere, np.inf, np.minimum(squares, most))
 
     def form(self, columns: slice, size: int, others: Zones) -> Floats:
-        """(N, 2 size + 1) what (z, z^2, 1) of scaled numbers z, of which ``columns`` are these, is
-        multiplied by for the squared distance from a rule's centre less its square. Rules that
+        """(N, 2 size + 1) rows a with a . (z, z^2, 1) = squared distance to the rule's centre minus
+        its squared radius, where z are scaled numbers and ``columns`` of them these. Rules that
         hold everywhere are taken from the ``others``, which are the rest of the numbers."""
         form = np.zeros((len(self._squares), 2 * size + 1))
         everywhere = np.isinf(self._squares)
@@ -241,20 +241,23 @@ class Checks:
             constant = np.square(shift).sum(axis=1) - far.threshold**2
             forms.append(np.column_stack([2 * ratio * shift, squares, constant]))
         self._forms = np.concatenate(forms)
-        largest = float(np.abs(self._forms).max(initial=0.0)) * self._forms.shape[1]
-        self._exact = np.finfo(float).eps * largest * _MOST_SQUARE < _DOUBT
+        sizes = np.abs(self._forms)
+        largest = sizes[:, :-1].max(initial=0.0) * _MOST_SQUARE + sizes[:, -1].max(initial=0.0)
+        self._exact = bool(np.finfo(float).eps * self._forms.shape[1] * largest < _DOUBT)
 
-    def _say_nothing(self, feature: Floats) -> bool:
+    def _none_applies(self, feature: Floats) -> bool:
         """True if one product shows that no rule applies to a feature and that it is not far.
 
         A row of the product is the squared distance to a rule's centre or to a prototype, less the
         square of its radius or of the threshold, so rounding may not decide.
         """
+        if not self._exact:
+            return False
         d, count = len(feature), len(self._rules)
         numbers = np.ones(2 * d + 1)
         numbers[:d] = scaled = (feature - self._offset) / self._scale
         numbers[d:-1] = scaled * scaled
-        if not (self._exact and np.dot(scaled, scaled) < _MOST_SQUARE):
+        if not np.dot(scaled, scaled) < _MOST_SQUARE:
             return False
         excess = self._forms @ numbers
         if count and not np.minimum.reduce(excess[:count]) > _DOUBT:
@@ -280,7 +283,7 @@ class Checks:
 
     def judge(self, feature: Floats, latent: Floats, votes: int) -> tuple[int, str]:
         """The votes that count for one proposal, and why they are not its neighbours'."""
-        if not self._say_nothing(feature):
+        if not self._none_applies(feature):
             if (rule := self.rule_for(feature)) is not None:
                 return (NEVER, "forbidden") if rule.kind == "forbid" else (ALWAYS, "allowed")
             state, action = feature[: self._split], feature[None, self._split :]

@@ -70,7 +70,7 @@ class Decisions(PostShield):
         """
         model, checks = self._fitted(), self._checks
         if held is not None and checks is not None:  # what a rule allows is not replaced
-            rule = checks.rule_for(self.space.features(obs, action))
+            rule = checks.rule_for(self.space.features(obs, action)) if self.rules else None
             held = None if rule is not None and rule.kind == "allow" else held
         if held is not None:
             feature = self.space.features(obs, held)

@@ -68,7 +68,7 @@ class Encoder:
         self._b2 = _round(weights.b2 * UNIT, grid2)
 
     def finish(self, shares: Floats, state: Floats | float = 0.0) -> Floats:
-        """Latent points of (..., hidden) shares; ``state`` is added to every row of them.
+        """Latent points of one or (N, hidden) shares; ``state`` is added to every row of them.
 
         Some rows at a time and in the same memory: what is computed on the way then stays in the
         processor's cache.
@@ -98,7 +98,7 @@ class Encoder:
         return np.rint(values) / UNIT
 
     def encode(self, features: Floats) -> Floats:
-        """(..., d) raw features to (..., latent) points, some hundred rows at a time."""
+        """One raw feature (d,) or (N, d) to latent points, some hundred rows at a time."""
         if features.ndim == 1 or len(features) <= _BATCH:
             return self.finish(self._whole(features))
         blocks = range(0, len(features), _BATCH)

@@ -71,7 +71,7 @@ class FittedModel:
             risks = points.latent[points.safe] @ risk
             calm = float(np.quantile(risks, CALM)) if len(risks) else 0.0
         self.calm = 0.0 if calm is None else calm
-        self._let_vote(points.latent, points.safe, config.k_max)
+        self._set_voters(points.latent, points.safe, config.k_max)
         self._space, split = action_space, encoder.split
         offset, self._scale = (x[split:] for x in encoder.weights[:2])
         low, high = action_space.low, action_space.high
@@ -91,10 +91,10 @@ class FittedModel:
         if fitted.all() or not fitted.any():
             return self
         apart = copy.copy(self)
-        apart._let_vote(self.points.latent[fitted], self.points.safe[fitted], config.k_max)
+        apart._set_voters(self.points.latent[fitted], self.points.safe[fitted], config.k_max)
         return apart
 
-    def _let_vote(self, latent: Floats, safe: Bools, k_max: int) -> None:
+    def _set_voters(self, latent: Floats, safe: Bools, k_max: int) -> None:
         self.neighbours, self.safe = Neighbours(latent, k_max), safe
         kept = self.neighbours.kept
         plane = latent.shape[1] == 2 and len(kept) >= MAP_FROM and k_max < 255

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -167,7 +167,7 @@ class ShieldSession:
         self.alarm = DriftAlarm(certified) if certified < 1 else None
         self.violation_source = ""  # what reports violations, as far as seen
         self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unarmed
-        self.one_class = self._unexplained = False  # no fit, no meaning of an end: it has been said
+        self.one_class = self._unexplained = False  # warnings that have been given
         self._rates = np.zeros((2, 2))  # violations and steps, unarmed and armed
         self._useless = False  # violations are as frequent as before arming, which has been said
         self._episodes = [self._new_episode() for _ in range(num_envs)]
@@ -241,7 +241,8 @@ class ShieldSession:
             verdict = use_fallback(own, obs, verdict._replace(action=proposed), self._actions)
             episode.fallbacks += 1
             self.fallbacks += 1
-            getattr(self.shield, "used", Counter())["fallback"] += 1
+            if isinstance(self.shield, Shield) and self.shield.fallback is None:
+                self.shield.used["fallback"] += 1
         episode.current = seen, copy.copy(verdict.action), hopeless
         episode.interventions += verdict.intervened
         episode.no_safe_action += verdict.no_safe_action
@@ -314,10 +315,10 @@ class ShieldSession:
 
     def end_episode(self, env_index: int = 0, fit: bool = True) -> Episode:
         """Close an episode and return it; ``fit`` also fits the shield if that is due."""
-        episode, alarm = self._episodes[env_index], self.alarm
+        episode, alarm, was_armed = self._episodes[env_index], self.alarm, self.shield.armed
         for step in episode.waiting:
             self.shield.record(*step)
-        if not self.shield.armed:
+        if not was_armed:
             if episode.violated:
                 self.usual_cost.append(episode.cost)
         elif alarm is not None and not alarm.alarmed and alarm.update(episode.violated):
@@ -326,7 +327,6 @@ class ShieldSession:
         # K counts violations that cost at least what was usual before arming; where a violation
         # ends the episode, every violation costs the same
         usual = sum(self.usual_cost) / max(1, len(self.usual_cost))
-        was_armed = self.shield.armed
         self.shield.end_episode(episode.violated and episode.cost >= usual * (1 - 1e-9))
         if was_armed and not self.shield.armed:
             self._warn(

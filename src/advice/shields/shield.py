@@ -246,9 +246,8 @@ class Shield(Decisions):
 
     def certify(self, violations: int, episodes: int) -> Certificate:
         """Note what an evaluation has shown, for the card and the drift alarm."""
-        certificate = Certificate(violations, episodes)
-        _ = certificate.bound  # raises ValueError for impossible counts
-        self.certificate = certificate
+        _ = Certificate(violations, episodes).bound  # raises ValueError for impossible counts
+        self.certificate = certificate = Certificate(int(violations), int(episodes))
         return certificate
 
     def compact(self, weights: Literal["float32", "int8"] = "float32") -> Shield:
