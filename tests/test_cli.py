@@ -378,8 +378,8 @@ def test_eval_bounds_the_violation_probability() -> None:
     assert "at most 1.6%" in bound_in_words([clean] * 299 + [crash])
     rows = dict(summary_rows([clean, crash, clean._replace(violation=True)]))
     assert rows["violations"] == "2"
-    assert rows["  where no action was safe"] == "1"
-    assert rows["steps without a safe action"] == "3"
+    assert rows["  under the fallback"] == "1"
+    assert rows["steps left to the fallback"] == "3"
 
 
 def test_demo_shows_both_runs_and_how_to_go_on(
