@@ -282,7 +282,7 @@ def test_arming_early_has_a_headline_of_its_own(tmp_path: Path) -> None:
         ("ddpg", ""),
         ("advice", "armed early"),
     ]
-    assert (task.activation, task.counted_from) == (70, 0)  # every episode counts
+    assert (task.activation, task.counted_from) == (60, 0)  # every episode counts
     assert not any("ADVICE" in line for line in task.missing)
     with open(tmp_path / "report" / "tables" / "randomised-goal-summary.csv") as stream:
         rows = [row["runs"] for row in csv.DictReader(stream)]
