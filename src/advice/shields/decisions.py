@@ -244,15 +244,17 @@ class Decisions(PostShield):
     def undo(self, number: int | None = None) -> Rule:
         """Take back the rule of this number, or the newest one."""
         rule = self.rules.undo(number)
-        self.certificate = None  # it was of the shield as it was before
-        self._prepare()
+        self._rules_changed()
         return rule
 
     def _add_rule(self, kind: Any, obs: Any, action: Any, radius: float) -> int:
         rule = self.rules.add(kind, obs, action, radius)
+        self._rules_changed()
+        return rule.number
+
+    def _rules_changed(self) -> None:
         self.certificate = None  # it was of the shield as it was before
         self._prepare()
-        return rule.number
 
     def _prepare(self) -> None:
         """Make the checks ready; None if there are none."""
