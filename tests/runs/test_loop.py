@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -179,7 +180,9 @@ def test_one_class_only_goes_on_unarmed_and_says_so_once(tmp_path: Path) -> None
 
 def test_shield_from_another_run_is_armed_at_once(whole: Path, tmp_path: Path) -> None:
     config = dataclasses.replace(small(episodes=3), seed=1)
-    for number, source in enumerate((whole, whole / "shield.safetensors")):
+    kept = tmp_path / "kept"  # as in results/: without its checkpoint
+    shutil.copytree(whole, kept, ignore=shutil.ignore_patterns("checkpoint"))
+    for number, source in enumerate((whole, whole / "shield.safetensors", kept)):
         folder = tmp_path / str(number)
         train(dataclasses.replace(config, shield_from=str(source)), folder)
         assert all(record.k > 0 for record in RunFolder(folder).read_episodes())

@@ -118,6 +118,8 @@ def adopt_safety(source: str, shield: PostShield) -> None:
     """Arm a new shield with what another run has learnt: a shield file or a run's folder."""
     path = Path(source)
     try:
+        if path.is_dir() and not (run := RunFolder.find(path)).state_file.exists():
+            path = run.shield_file if run.shield_file.exists() else path  # kept without checkpoint
         if path.is_file():
             if not isinstance(shield, Shield):
                 raise AdviceError("a file is an ADVICE shield; this method has another kind")
