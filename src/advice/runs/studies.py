@@ -25,8 +25,8 @@ FOREIGN_TASKS = (
     *("LunarLanderContinuous-v3", "BipedalWalker-v3", "Walker2d-v5"),
     *("InvertedDoublePendulum-v5", "Ant-v5"),
 )
-"""Environments of Gymnasium (extra ``foreign``). highway-env's racetrack is left out: it takes 40
-steps a second."""
+"""Environments of Gymnasium (extra ``foreign``). highway-env's racetrack is left out: on a
+shared core it takes 20 steps a second."""
 
 METHOD_SETTINGS: dict[str, dict[str, Any]] = {
     "advice": {"shield.arm": "fixed"},
