@@ -11,6 +11,8 @@ on the action, and of guarded steps without a safe candidate.
 The controls refuse by one score: a state alone (the danger of the state), gradient boosting and a
 network on (state, action), fitted on the same look-ahead targets, with the threshold that the last
 three steps before violations give. The oracle simulates each candidate five steps ahead.
+
+Finished rows are kept in --out, so a benchmark that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -186,8 +188,8 @@ ROWS = (
 )
 
 
-def make_shield(name: str, trained: Trained, steps: Steps) -> Any:
-    """The shield of one row."""
+def make_shield(name: str, trained: Trained, steps: Steps, scored: dict[str, Scored]) -> Any:
+    """The shield of one row; ``scored`` keeps the controls, which are fitted together."""
     recorded: Any = trained.shield
     if name == "no shield":
         return NoShield()
@@ -199,7 +201,9 @@ def make_shield(name: str, trained: Trained, steps: Steps) -> Any:
         return fitted(recorded, steps, ShieldConfig(hold=0 if "no hold" in name else None))
     if name == "oracle":
         return Scored(oracle(trained.env), 0.5)
-    return controls(steps)[name]
+    if not scored:
+        scored |= controls(steps)
+    return scored[name]
 
 
 def drive(trained: Trained, shield: Any, seed: int, episodes: int) -> dict[str, float]:
@@ -262,11 +266,16 @@ def main() -> None:
         for seed in options.seeds:
             trained = load_trained(trained_run(task, seed, options.training, options.out))
             steps = trained.shield._memory.all()  # type: ignore[attr-defined]
+            kept = options.out / f"{task}-{seed}-{options.training}-{options.episodes}.json"
+            rows = json.loads(kept.read_text()) if kept.exists() else {}
+            scored: dict[str, Scored] = {}
             for name in options.rows or ROWS:
-                shield = make_shield(name, trained, steps)
-                row = drive(trained, shield, seed, options.episodes)
-                found.setdefault(name, []).append(row)
-                print(f"{task} {seed} {name:<22} " + _line(row), flush=True)
+                if name not in rows:
+                    shield = make_shield(name, trained, steps, scored)
+                    rows[name] = drive(trained, shield, seed, options.episodes)
+                    kept.write_text(json.dumps(rows))
+                found.setdefault(name, []).append(rows[name])
+                print(f"{task} {seed} {name:<22} " + _line(rows[name]), flush=True)
             trained.env.close()
         print(f"\n{task}, means over seeds {options.seeds}")
         for name, each in found.items():
