@@ -121,7 +121,8 @@ _SHIFT = tuple(
 _DEFAULT, _PRESET = flat(ShieldConfig()), flat(PRESETS["paper"])
 _PAPER = {f"shield.{n}": value for n, value in _PRESET.items() if value != _DEFAULT[n]}
 _FOREIGN = {
-    "episodes": 300,  # one agent for all: a small SAC with the usual step sizes and discount
+    # one agent for all, a small SAC with the usual step sizes and discount, in short episodes
+    **{"episodes": 200, "env.max_episode_steps": 400},
     **{"agent.gamma": 0.99, "agent.batch_size": 64, "agent.hidden_size": 128},
     **dict.fromkeys(("agent.actor_learning_rate", "agent.critic_learning_rate"), 3e-4),
     "agent.sac.temperature_learning_rate": 3e-4,
