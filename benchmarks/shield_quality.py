@@ -165,7 +165,9 @@ def controls(steps: Steps) -> dict[str, Scored]:
     def both(o: Any, a: Any) -> Any:
         return pairs if o is None else np.concatenate([states(o, a), a], axis=1)
 
-    network = MLPRegressor((128, 128), max_iter=30, early_stopping=True, random_state=0)
+    network = MLPRegressor(
+        hidden_layer_sizes=(128, 128), max_iter=30, early_stopping=True, random_state=0
+    )
     boosting = HistGradientBoostingRegressor(random_state=0)
     alone = HistGradientBoostingRegressor(random_state=0)
     return {
