@@ -156,9 +156,12 @@ class TaskRuns(NamedTuple):
     @property
     def activation(self) -> int:
         """Episodes before all shields of the comparison guard; 0 if no run got that far."""
-        runs = [run for runs in self.methods.values() for run in usable(runs)]
-        shielded = [run for run in runs if "advice" in run.config.method.split("+")]
-        return max((run.activation for run in shielded or runs), default=0)
+        return _all_armed(self.compared)
+
+    @property
+    def pictured_activation(self) -> int:
+        """The same for the pictured runs, also those armed early."""
+        return _all_armed(self.pictured)
 
     @property
     def counted_from(self) -> int:
@@ -183,6 +186,12 @@ class TaskRuns(NamedTuple):
                 if not run.finished
             ]
         return lines
+
+
+def _all_armed(groups: Sequence[Variant]) -> int:
+    runs = [run for group in groups for run in usable(group.runs)]
+    shielded = [run for run in runs if "advice" in run.config.method.split("+")]
+    return max((run.activation for run in shielded or runs), default=0)
 
 
 class Collection(NamedTuple):
