@@ -207,7 +207,13 @@ def load(
 ) -> Collection:
     """Read all runs below ``paths``; raises AdviceError if none of them can be used."""
     roots = [Path(path) for path in paths]
-    left_out = {root: "there is no such folder" for root in roots if not root.is_dir()}
+    left_out = {
+        root: "is a file, expected a folder" if root.exists() else "no such folder"
+        for root in roots
+        if not root.is_dir()
+    }
+    if roots and len(left_out) == len(set(roots)):
+        raise AdviceError("\n".join(f"{path}: {why}" for path, why in left_out.items()))
     runs = list(_without_copies(_read_all(roots, trust_task, left_out), left_out))
     versions = Counter(run.code for run in runs)
     code = max(versions, key=lambda code: (versions[code], code), default="")  # the commonest
