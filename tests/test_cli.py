@@ -110,7 +110,8 @@ def test_help_needs_no_heavy_import() -> None:
         (("eval", "nowhere", "--episodes", "0"), "episodes: expected more than 0, found 0"),
         (("bench", "--seeds", "0"), "seeds: expected more than 0, found 0"),
         (("demo", "--episodes", "5"), "expected more --episodes than the 200"),
-        (("report", "nowhere"), "nowhere"),
+        (("report", "nowhere"), "nowhere: no such folder"),
+        (("report", __file__), "is a file, expected a folder"),
         (("eval", "nowhere"), "nowhere: no such folder"),
         (("replay", "."), ".: no run in this folder"),
         (("eval", __file__), "is a file, expected a run's folder"),
@@ -296,6 +297,8 @@ def test_a_dry_run_sums_up(
     assert len(out.splitlines()) < 40
     assert re.search(r"core +120 +0 +240000 +60000 ", out)  # a quarter is shared
     assert re.search(r"shared beginnings save \d+\.\d of \d+\.\d core-hours", out)
+    out = run(capsys, "bench", "--dry-run", "--out", str(tmp_path))[1]
+    assert "shared beginnings" not in out  # one method shares nothing
 
 
 def test_status_of_a_grid(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:

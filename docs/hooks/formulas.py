@@ -20,7 +20,10 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         code, block, inline = found.groups()
         if code:
             return str(code)
-        return convert(block or inline, display="block" if block else "inline")
+        if inline:
+            return convert(inline, display="inline")
+        made = convert(block, display="block")
+        return f'<span style="display: block; overflow-x: auto">{made}</span>'  # for phones
 
     return CODE_OR_FORMULA.sub(replace, markdown)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import advice
 from advice.envs import TASKS
-from advice.envs.rendering import _gl_context
+from advice.envs.rendering import _gl_context, name_gl_library
 from advice.types import AdviceError
 
 
@@ -84,6 +87,29 @@ def test_without_opengl_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr("advice.envs.rendering.import_module", no_library)
     with pytest.raises(AdviceError, match=r"apt install libegl1.*no library for mujoco\.egl"):
         _gl_context(64, 64)
+
+
+def test_without_a_display_other_environments_get_a_gl_library(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MUJOCO_GL", "")
+    monkeypatch.setattr("sys.platform", "linux")
+
+    class Context:
+        __module__ = "mujoco.osmesa"
+
+        def __init__(self, width: int, height: int) -> None: ...
+        def free(self) -> None: ...
+
+    def only_osmesa(name: str):
+        if name != "mujoco.osmesa":
+            raise ImportError(f"no library for {name}")
+        return SimpleNamespace(GLContext=Context)
+
+    monkeypatch.setattr("advice.envs.rendering.import_module", only_osmesa)
+    name_gl_library()
+    assert os.environ["MUJOCO_GL"] == "osmesa"
+    assert isinstance(_gl_context(64, 64), Context)  # ours takes what is named, too
 
 
 def test_without_a_display_human_mode_prints_a_message_and_continues(monkeypatch, capsys):

@@ -275,7 +275,11 @@ def test_arming_early_has_a_headline_of_its_own(tmp_path: Path) -> None:
         early = ShieldConfig(construction_episodes=70, arm="early")
         config = TrainConfig("randomised-goal", "advice", seed, 120, shield=early)
         write_run(tmp_path / "early", config)
-    (alone,) = write_report([tmp_path], tmp_path / "report").claims
+    report = write_report([tmp_path], tmp_path / "report")
+    (alone,), text = report.claims, report.page.read_text()
+    assert "Arming early, counted" not in text  # the first figures show it already
+    assert "randomised-goal-overview-full</td>" in text
+    assert "Full training" not in text  # there is but one phase to show
     assert "on randomised-goal (armed early, all episodes counted)" in alone.sentence
     (task,) = load([tmp_path]).tasks
     assert [(group.method, group.label) for group in task.pictured] == [
@@ -283,6 +287,7 @@ def test_arming_early_has_a_headline_of_its_own(tmp_path: Path) -> None:
         ("advice", "armed early"),
     ]
     assert (task.activation, task.counted_from) == (60, 0)  # every episode counts
+    assert task.pictured_activation == 70  # where the figures say "armed"
     assert not any("ADVICE" in line for line in task.missing)
     with open(tmp_path / "report" / "tables" / "randomised-goal-summary.csv") as stream:
         rows = [row["runs"] for row in csv.DictReader(stream)]

@@ -196,6 +196,7 @@ def test_few_features_vote_by_share():
     assert shield.guard(np.full(4, 0.9), np.ones(2)).safe_neighbours == 1
     assert shield.required_votes == 2  # ceil(4 * 2 / 5)
     assert "nothing could be held out" in str(shield.audit())
+    assert "balanced accuracy unknown" in shield.audit().line
 
 
 BAD = [

@@ -41,6 +41,10 @@ def make_from_name(name: str, /, **options: Any) -> gymnasium.Env[Any, Any]:
     try:
         if short_name(name) in TASKS:
             return make(name, **options)
+        if options.get("render_mode") == "rgb_array":
+            from advice.envs.rendering import name_gl_library
+
+            name_gl_library()
         if factory is None:
             return gymnasium.make(name, **options)
         limit = options.pop("max_episode_steps", None)

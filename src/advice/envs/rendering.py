@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from contextlib import suppress
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -31,10 +32,11 @@ def _has_display() -> bool:
 
 
 def _gl_context(width: int, height: int) -> Any:
-    """MuJoCo's own choice if MUJOCO_GL is set or there is a display; otherwise EGL or OSMesa."""
-    chosen = os.environ.get("MUJOCO_GL") or _has_display()
-    reasons = []
-    for backend in ("mujoco",) if chosen else ("mujoco.egl", "mujoco.osmesa"):
+    """The library that MUJOCO_GL names; without it MuJoCo's choice, or EGL or OSMesa if there is no
+    display."""
+    named, reasons = os.environ.get("MUJOCO_GL", "").lower(), []
+    backends = ("mujoco",) if named or _has_display() else ("mujoco.egl", "mujoco.osmesa")
+    for backend in (f"mujoco.{named}",) if named in ("egl", "osmesa") else backends:
         try:
             return import_module(backend).GLContext(width, height)
         except Exception as error:  # PyOpenGL raises many types for a missing library
@@ -43,6 +45,15 @@ def _gl_context(width: int, height: int) -> Any:
         "cannot render without a display: expected an EGL or OSMesa library (Debian: apt install "
         f"libegl1 libgl1-mesa-dri, or libosmesa6), found {'; '.join(reasons)}"
     )
+
+
+def name_gl_library() -> None:
+    """Set MUJOCO_GL if there is no display: Gymnasium's environments would take GLFW and fail."""
+    if not (os.environ.get("MUJOCO_GL") or _has_display()):
+        with suppress(RenderingError):
+            context = _gl_context(16, 16)
+            os.environ["MUJOCO_GL"] = type(context).__module__.split(".")[1]
+            context.free()
 
 
 class Renderer:

@@ -156,9 +156,12 @@ class TaskRuns(NamedTuple):
     @property
     def activation(self) -> int:
         """Episodes before all shields of the comparison guard; 0 if no run got that far."""
-        runs = [run for runs in self.methods.values() for run in usable(runs)]
-        shielded = [run for run in runs if "advice" in run.config.method.split("+")]
-        return max((run.activation for run in shielded or runs), default=0)
+        return _all_armed(self.compared)
+
+    @property
+    def pictured_activation(self) -> int:
+        """The same for the pictured runs, also those armed early."""
+        return _all_armed(self.pictured)
 
     @property
     def counted_from(self) -> int:
@@ -185,6 +188,12 @@ class TaskRuns(NamedTuple):
         return lines
 
 
+def _all_armed(groups: Sequence[Variant]) -> int:
+    runs = [run for group in groups for run in usable(group.runs)]
+    shielded = [run for run in runs if "advice" in run.config.method.split("+")]
+    return max((run.activation for run in shielded or runs), default=0)
+
+
 class Collection(NamedTuple):
     """The runs of a report."""
 
@@ -198,7 +207,13 @@ def load(
 ) -> Collection:
     """Read all runs below ``paths``; raises AdviceError if none of them can be used."""
     roots = [Path(path) for path in paths]
-    left_out = {root: "there is no such folder" for root in roots if not root.is_dir()}
+    left_out = {
+        root: "is a file, expected a folder" if root.exists() else "no such folder"
+        for root in roots
+        if not root.is_dir()
+    }
+    if roots and len(left_out) == len(set(roots)):
+        raise AdviceError("\n".join(f"{path}: {why}" for path, why in left_out.items()))
     runs = list(_without_copies(_read_all(roots, trust_task, left_out), left_out))
     versions = Counter(run.code for run in runs)
     code = max(versions, key=lambda code: (versions[code], code), default="")  # the commonest

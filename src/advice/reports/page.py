@@ -56,6 +56,7 @@ def write_report(
             pictures |= _write(part.exhibits, out)
     progress("writing the page")
     names = method_order(group.method for task in tasks for group in task.pictured)
+    phased = {t.task for t, parts in chapters if any(x.phase == "after" for x in parts[0].exhibits)}
     values = {
         "collection": collection,
         "runs": sum(len(group.runs) for group in groups),
@@ -63,6 +64,7 @@ def write_report(
         "claims": claims,
         "overall": overall,
         "chapters": chapters,
+        "phased": phased,  # tasks with figures of two phases, of which one is shown at a time
         "pictures": pictures,
         "min_seeds": MIN_SEEDS,
         "good_seeds": GOOD_SEEDS,
@@ -134,7 +136,9 @@ def _sections(task: TaskRuns, looks: dict[str, Look]) -> list[Section]:
     if figures := _k_figures(task):
         sections.append(Section(f"{slug}-k", "K over time", figures))
     sections.append(shown)
-    for key in task.variants:
+    for key, variants in task.variants.items():
+        if all(variant in task.pictured for variant in variants):
+            continue  # the first figures show them already
         found = [*_study_figures(task, key, looks), summaries.study_table(task, key)]
         if key == "shift" and (drift := summaries.drift_table(task)):
             found.append(drift)
@@ -183,9 +187,10 @@ def _curves(
     )
     if last:
         caption += " Right: what one shield remembers; blue ground it endorses, red it refuses."
-    whole = skip == 0 and kind not in task.variants and length > task.activation
+    armed = task.pictured_activation
+    whole = skip == 0 and kind not in task.variants and length > armed
     x_label = "episode" if skip == 0 else "episodes since activation"
-    drawn = plots.draw_row(panels, looks, x_label, task.activation if whole else None, last)
+    drawn = plots.draw_row(panels, looks, x_label, armed if whole else None, last)
     return Exhibit(task.task, kind, title, caption, *drawn)
 
 

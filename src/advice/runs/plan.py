@@ -43,10 +43,13 @@ def plan(
         figures = (runs, finished, todo, shared, f"{alone:.1f}", f"{hours:.1f}")
         rows.append((study, *map(str, figures)))
     final = (runs - finished) * BYTES_PER_RUN / 1e9
+    shared_in_words = (
+        f"; shared beginnings save {alone - hours:.1f} of {alone:.1f} core-hours (tabular runs "
+        "count as DDPG's, which they are unless the table intervenes)"
+    )
     return rows, (
         f"{runs - finished} of {runs} runs to do, about {todo * STEPS_PER_EPISODE / 1e6:.1f} "
-        f"million steps; shared beginnings save {alone - hours:.1f} of {alone:.1f} core-hours "
-        "(tabular runs count as DDPG's, which they are unless the table intervenes); "
+        f"million steps{shared_in_words * bool(shared)}; "
         f"{hours:.1f} core-hours at the speed measured here, {hours / processes:.1f} h with "
         f"{processes} at a time; disk {final:.2f} GB, at most "
         f"{final + processes * REPLAY_BYTES / 1e9:.2f} GB while it runs"

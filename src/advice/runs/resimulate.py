@@ -83,8 +83,10 @@ def choose_episode(folder: RunFolder, choice: Choice | int) -> int:
                 return record.episode
         when = ""
         if looked is armed:
-            after = f"after the shield was armed in episode {armed[0].episode}" if armed else ""
-            when = f" {after or '(its shield was never armed)'}; --any takes any episode"
+            when = " after arming (its shield was never armed)"
+            if armed:
+                when = f" after the shield was armed in episode {armed[0].episode}"
+            when += "; --any takes the first violation of all"
         raise AdviceError(f"{folder.path}: no episode with a violation{when}")
     busy = [record for record in armed if record.interventions]
     if choice == "intervened" and busy:  # the last: the shield was then nearly as the run left it

@@ -121,9 +121,10 @@ class Audit:
             refused = f", {_share(rate)} of the steps that survived there are refused"
         warned = "".join(f". WARNING: {x.rstrip('.')}" for x in self.warnings)
         return (
-            f"{verdict} (balanced accuracy {_share(self.balanced_accuracy)}, near danger the "
-            f"verdict depends on the action in {_share(self.evidence.action_matters)} of the "
-            f"states, no action is safe in {_share(self.evidence.no_safe_action)}{refused}){warned}"
+            f"{verdict} (balanced accuracy {_share(self.balanced_accuracy, 'unknown')}, near "
+            f"danger the verdict depends on the action in {_share(self.evidence.action_matters)} "
+            f"of the states, no action is safe in {_share(self.evidence.no_safe_action)}{refused})"
+            f"{warned}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,8 +182,8 @@ class Audit:
         return "\n".join(lines)
 
 
-def _share(value: float) -> str:
-    return "an unknown share" if math.isnan(value) else f"{value:.0%}"
+def _share(value: float, unknown: str = "an unknown share") -> str:
+    return unknown if math.isnan(value) else f"{value:.0%}"
 
 
 def audit(
