@@ -110,7 +110,7 @@ def test_folding_changes_nothing():
     state = autoencoder._start(jax.random.key(0), 5, SMALL)
     rows = np.flatnonzero(safe), np.flatnonzero(~safe)
     batches = autoencoder._batches(np.random.default_rng(0), *rows, 200, SMALL)
-    state, _ = autoencoder._descend(state, features, batches, 0.01, SMALL)
+    state, _ = autoencoder._descend(state, autoencoder.padded(features), batches, 0.01, SMALL)
     p = {name: np.asarray(x, np.float64) for name, x in state.params.items()}
     mean, variance = (np.asarray(x, np.float64) for x in state.norms["encoder"])
     hidden = features @ p["w0"] + p["b0"]
