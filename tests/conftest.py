@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from advice.threads import ONE_THREAD
@@ -20,3 +21,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 settings.register_profile("default", deadline=None)
 settings.load_profile("default")
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report without pictures, for tests of its words and tables: drawing takes seconds."""
+    from markupsafe import Markup
+
+    monkeypatch.setattr("advice.reports.plots.save", lambda drawing, folder: Markup())

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from practice import SMALL
 
 from advice.agents.agent import as_batch
 from advice.agents.csc import (
@@ -89,25 +90,31 @@ def test_conservative_term_raises_danger_on_policy_actions_and_lowers_it_on_data
     assert gap(moved) > gap(network)
 
 
+def practised(steps: list[tuple[float, float]], updates: int) -> CSC:
+    """After updates on final steps in one state, each an action and its cost.
+
+    It has the settings and sizes of test_learning.py, so that its update is compiled once for both.
+    """
+    agent = CSC(ACT, ACT, SMALL, 0)
+    for _ in range(SMALL.batch_size):
+        for action, cost in steps:
+            state = np.zeros(1, np.float32)
+            agent.observe(Transition(state, np.array([action]), 0.0, cost, state, True))
+    for _ in range(updates):
+        agent.learn()
+    return agent
+
+
 def test_updates_raise_the_danger_of_the_policys_actions() -> None:
     """All data are at -1 and never fail: only the conservative term raises Q_C at 0."""
-    agent = make(learning_rate=1e-3)
-    for _ in range(8):
-        agent.observe(Transition(STATE, np.array([-1.0]), 0.0, 0.0, STATE, True))
-    for _ in range(400):
-        agent.learn()
-    danger = agent.failure_probabilities(STATE, np.array([[-1.0], [0.0]]))
+    agent = practised([(-1.0, 0.0)], 400)
+    danger = agent.failure_probabilities(np.zeros(1), np.array([[-1.0], [0.0]]))
     assert danger[0] < 0.2 < 0.5 < danger[1]
 
 
 def test_failures_are_learnt_as_probability_one() -> None:
-    agent = make(learning_rate=1e-2, conservative_weight=0.0)
-    for _ in range(8):
-        agent.observe(Transition(STATE, np.array([0.8]), 0.0, 0.2, STATE, True))
-        agent.observe(Transition(STATE, np.array([-0.8]), 0.0, 0.0, STATE, True))
-    for _ in range(300):
-        agent.learn()
-    danger = agent.failure_probabilities(STATE, np.array([[0.8], [-0.8]]))
+    agent = practised([(0.8, 0.2), (-0.8, 0.0)], 400)
+    danger = agent.failure_probabilities(np.zeros(1), np.array([[0.8], [-0.8]]))
     np.testing.assert_allclose(danger, [1, 0], atol=0.15)
 
 

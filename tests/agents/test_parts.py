@@ -185,13 +185,14 @@ def test_unsupported_spaces_are_named() -> None:
 
 @pytest.mark.parametrize("kind", [DDPG, SAC, TD3, CSC])
 def test_the_warm_up_is_uniform_held_and_without_updates(kind: type[Agent]) -> None:
-    config = AgentConfig(hidden_size=8, batch_size=4, warmup_steps=400)
-    agent, obs = kind(Box(-1, 1, (3,)), Box(-2, 2, (1,)), config, 0), np.zeros(3, np.float32)
+    # the sizes of test_terminal_mask, so that the update is compiled once for both
+    config = AgentConfig(hidden_size=4, batch_size=1, warmup_steps=400)
+    agent, obs = kind(OBS, Box(-2, 2, (2,)), config, 0), np.zeros(3, np.float32)
     weights = agent.snapshot()[0]
     actions = []
     for _ in range(400):
         actions.append(agent.act(obs)[0])
-        agent.observe(Transition(obs, np.array([0.0]), 0.0, 0.0, obs, False))
+        agent.observe(Transition(obs, np.zeros(2), 0.0, 0.0, obs, False))
         if len(actions) < 400:
             agent.learn()
     held = np.array(actions).reshape(80, 5)

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from practice import SMALL
 
 from advice.agents.networks import Layer
 from advice.agents.td3_sac import SAC, sample_action
-from advice.config import AgentConfig, SACConfig
+from advice.config import AgentConfig
 from advice.types import Transition
 
 OBS, ACT = Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32)
@@ -50,19 +51,14 @@ def test_acting_draws_from_the_same_distribution() -> None:
 @pytest.mark.parametrize(("log_std", "rises"), [(-4.0, True), (0.0, False)])
 def test_the_temperature_holds_the_entropy(log_std: float, rises: bool) -> None:
     """Entropy below -1 (a narrow policy) raises the temperature, above it lowers it."""
-    config = AgentConfig(
-        warmup_steps=0,
-        hidden_size=8,
-        batch_size=4,
-        sac=SACConfig(0.2, temperature_learning_rate=0.01),
-    )
-    agent = SAC(OBS, ACT, config, seed=0)
-    last = Layer(jnp.zeros((8, 2)), jnp.array([0.0, log_std]))
+    agent = SAC(ACT, ACT, SMALL, seed=0)  # as in test_learning.py: compiled once
+    rate = SMALL.sac.temperature_learning_rate
+    last = Layer(jnp.zeros((SMALL.hidden_size, 2)), jnp.array([0.0, log_std]))
     actor = agent.state.actor
     agent.state = agent.state._replace(actor=actor._replace(network=(*actor.network[:-1], last)))
-    for _ in range(4):
-        agent.observe(Transition(np.zeros(2), np.zeros(1), 0.0, 0.0, np.zeros(2), True))
+    for _ in range(SMALL.batch_size):
+        agent.observe(Transition(np.zeros(1), np.zeros(1), 0.0, 0.0, np.zeros(1), True))
     agent.learn()
     after = float(jnp.exp(agent.state.log_temperature.network))
     # Adam's first step on the logarithm
-    assert after == pytest.approx(0.2 * np.exp(0.01 if rises else -0.01), rel=1e-4)
+    assert after == pytest.approx(0.2 * np.exp(rate if rises else -rate), rel=rate / 100)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box
+from practice import SMALL
 
 from advice.agents.networks import Layer
 from advice.agents.td3_sac import TD3, least_value, smoothed_action
-from advice.config import AgentConfig, TD3Config
+from advice.config import TD3Config
 from advice.types import Array, Transition
 
-OBS, ACT = Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32)
+OBS = ACT = Box(-1, 1, (1,), np.float32)
 
 
 def make() -> TD3:
-    agent = TD3(OBS, ACT, AgentConfig(warmup_steps=0, hidden_size=8, batch_size=4), seed=0)
+    agent = TD3(OBS, ACT, SMALL, seed=0)  # as in test_learning.py: compiled once
     rng = np.random.default_rng(0)
-    for _ in range(8):
-        step = Transition(rng.normal(size=2), rng.uniform(-1, 1, 1), 1.0, 0.0, np.zeros(2), False)
+    for _ in range(SMALL.batch_size):
+        step = Transition(rng.normal(size=1), rng.uniform(-1, 1, 1), 1.0, 0.0, np.zeros(1), False)
         agent.observe(step)
     return agent
 
@@ -63,9 +66,9 @@ def test_actor_and_targets_change_at_every_second_update() -> None:
 
 
 def test_exploration_is_gaussian_around_the_policy() -> None:
-    config = AgentConfig(warmup_steps=0, hidden_size=8, td3=TD3Config(exploration_noise=0.05))
+    config = dataclasses.replace(SMALL, td3=TD3Config(exploration_noise=0.05))
     agent = TD3(OBS, ACT, config, seed=0)
-    obs = np.zeros(2, np.float32)
+    obs = np.zeros(1, np.float32)
     actions = np.array([agent.act(obs) for _ in range(2000)])
     np.testing.assert_allclose(actions.mean(), agent.greedy(obs)[0], atol=0.005)
     np.testing.assert_allclose(actions.std(), 0.05, rtol=0.1)
@@ -73,7 +76,7 @@ def test_exploration_is_gaussian_around_the_policy() -> None:
 
 def test_candidates_are_rated_by_the_lower_critic() -> None:
     agent = make()
-    obs, actions = np.array([0.3, -0.2], np.float32), np.linspace(-1, 1, 5)[:, None]
+    obs, actions = np.array([0.3], np.float32), np.linspace(-1, 1, 5)[:, None]
     expected = least_value(
         agent.state.critics.network, jnp.tile(obs, (5, 1)), jnp.asarray(actions, jnp.float32)
     )

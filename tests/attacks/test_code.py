@@ -54,6 +54,7 @@ def test_a_task_that_is_a_command_is_not_called(
     assert "options.args: expected a number" in said.err
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_module_beside_the_folder_is_not_imported(
     name: str,

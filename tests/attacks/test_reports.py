@@ -68,6 +68,7 @@ def test_more_episodes_than_asked_for_are_left_out(tmp_path: Path) -> None:
     assert "expected at most 30 episodes, found 40" in said
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_run_copied_under_other_seeds_counts_once(tmp_path: Path) -> None:
     """Also if each copy gets times of its own."""
     write_grid(tmp_path, methods=("ddpg",), seeds=range(5))
@@ -141,6 +142,7 @@ ODD_PROVENANCE = [
 ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_odd_settings_leave_out_their_run_alone(tmp_path: Path) -> None:
     (good,) = write_grid(tmp_path / "good", methods=("ddpg",), seeds=(0,), episodes=10)
     document = json.loads(good.config_file.read_text())

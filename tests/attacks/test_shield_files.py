@@ -12,12 +12,18 @@ from made_shields import LOOK_AHEAD, OBSERVATIONS, proposals
 
 from advice import Outcome, Shield, ShieldConfig
 from advice.files import read_arrays, write_arrays
+from advice.shields.encoder import Encoder, EncoderWeights
+from advice.shields.fit import Evidence, FitSummary
+from advice.shields.model import FittedModel, Points
 from advice.types import BrokenFileError, SettingError
 
 
 def saved(path: Path, actions: object, hidden: int, **settings: int) -> None:
-    """A file of a fitted shield with few points, then with other settings."""
-    config = ShieldConfig(hidden_size=hidden, fit_steps=2, arm="fixed", candidate_budget=4)
+    """A file of a shield with few points and any weights, then with other settings.
+
+    What a fit would find is of no matter here, and its time grows with the number of actions.
+    """
+    config = ShieldConfig(hidden_size=hidden, arm="fixed", candidate_budget=4)
     shield = Shield(OBSERVATIONS, actions, config)
     rng = np.random.default_rng(0)
     for number in range(40):
@@ -25,7 +31,20 @@ def saved(path: Path, actions: object, hidden: int, **settings: int) -> None:
         action = np.asarray(action).astype(shield.action_space.dtype)
         shield.record(obs, action, Outcome(number % 2))
         shield.end_episode(False)
-    shield.fit()
+    steps, size = shield._memory.all(), shield.space.size
+    weights = EncoderWeights(
+        np.zeros(size),
+        np.ones(size),
+        rng.normal(size=(size, hidden)),
+        np.zeros(hidden),
+        rng.normal(size=(hidden, 2)),
+        np.zeros(2),
+    )
+    encoder = Encoder(weights, shield.observation_space.size)
+    latent, safe = encoder.encode(steps.features.astype(np.float64)), steps.outcomes == Outcome.SAFE
+    points = Points(latent, safe, steps.episodes % 5 == 0, steps.episodes)
+    model = FittedModel(encoder, points, shield.action_space, config, np.ones(2))
+    shield._arm(model, FitSummary(2, 0.5, 40, 8, Evidence(0.9, 0.5, 0.4, 0.1), 3, 5))
     shield.save(path)
     arrays, document = read_arrays(path, "shield", 2)
     document["config"] |= settings

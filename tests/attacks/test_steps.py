@@ -19,8 +19,9 @@ from advice.shields.session import SessionOptions, ShieldSession
 
 @pytest.fixture(scope="module")
 def armed() -> Shield:
-    shield = Shield(Box(-np.inf, np.inf, (4,), np.float32), ACTIONS, LOOK_AHEAD)
-    record_random(shield, 100)
+    # seed and episodes of the shields' own fixture, so that its fit is compiled once for both
+    shield = Shield(Box(-np.inf, np.inf, (4,), np.float32), ACTIONS, LOOK_AHEAD, seed=1)
+    record_random(shield, 150)
     shield.fit()
     return shield
 

@@ -103,11 +103,12 @@ def test_a_shield_that_never_intervenes_changes_nothing() -> None:
         shield.record(np.full(2, number / 20, np.float32), np.zeros(2, np.float32), outcome)
         shield.end_episode(number < 4)
     shield.fit()
+    sizes = AgentConfig(
+        warmup_steps=0, hidden_size=16, batch_size=16
+    )  # as the runs': compiled once
 
     def learn(env: gym.Env[Any, Any]) -> tuple[list[Any], Any]:
-        agent = DDPG(
-            env.observation_space, env.action_space, AgentConfig(warmup_steps=0, hidden_size=16), 5
-        )
+        agent = DDPG(env.observation_space, env.action_space, sizes, 5)
         trace: list[Any] = []
         for episode in range(15):
             obs, _ = env.reset(seed=5 if episode == 0 else None)

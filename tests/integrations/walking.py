@@ -13,8 +13,9 @@ import advice
 QUICK = dataclasses.replace(
     advice.PRESETS["paper"], construction_episodes=30, hidden_size=32, max_epochs=10
 )
+# sizes and steps of the runs' shields, so that its fit is compiled once for both
 LOOK_AHEAD = advice.ShieldConfig(
-    construction_episodes=30, hidden_size=32, fit_steps=60, arm="fixed"
+    construction_episodes=30, hidden_size=16, fit_steps=60, arm="fixed"
 )
 
 

@@ -178,6 +178,7 @@ def drawn_and_written(drawing: Exhibit, folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_up_close_are_the_episodes_in_which_k_changes_most(tmp_path: Path) -> None:
     (run,) = write_grid(tmp_path, methods=("advice",), seeds=[0], episodes=400)
     whole = k_history(read_run(run))
@@ -269,6 +270,7 @@ def test_a_task_of_a_package_has_clean_file_names(tmp_path: Path) -> None:
     assert all((tmp_path / "report" / link).is_file() for link in links)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_arming_early_has_a_headline_of_its_own(tmp_path: Path) -> None:
     write_grid(tmp_path / "core", methods=("ddpg",))
     for seed in range(3):

@@ -265,6 +265,7 @@ def test_laps_and_speed_by_hand() -> None:
     assert found["distance, m"] == pytest.approx(2)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_circle_has_laps_and_speed(tmp_path: Path) -> None:
     env = EnvConfig(max_episode_steps=20)
     config = TrainConfig("randomised-circle", "ddpg", episodes=3, env=env)

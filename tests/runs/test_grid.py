@@ -225,7 +225,7 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
         *("--methods", "ddpg", "advice", "--seeds", "1", "--episodes", "14"),
         *("--agent.hidden-size", "16", "--agent.batch-size", "16", "--agent.noise-dt", "0.5"),
         *("--agent.replay-capacity", "300", "--shield.construction-episodes", "8"),
-        *("--shield.hidden-size", "16", "--shield.max-epochs", "4", "--out", str(tmp_path)),
+        *("--shield.hidden-size", "16", "--shield.fit-steps", "60", "--out", str(tmp_path)),
     ]
     environment = one_thread({**os.environ, "PYTHONPATH": SEARCHED})
     quiet = {"stdout": subprocess.DEVNULL, "env": environment}

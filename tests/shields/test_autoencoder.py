@@ -106,11 +106,11 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_jax_as_it_was():
 
 def test_folding_changes_nothing():
     """Encoder in use = dense, LeakyReLU, batch norm by running statistics, dense."""
-    features, safe = made_up(50)
+    features, safe = made_up(300)  # the shapes of the fits above: compiled once
     state = autoencoder._start(jax.random.key(0), 5, SMALL)
     rows = np.flatnonzero(safe), np.flatnonzero(~safe)
-    batches = autoencoder._batches(np.random.default_rng(0), *rows, 20, SMALL)
-    state, _ = autoencoder._descend(state, features, batches, 0.01, SMALL)
+    batches = autoencoder._batches(np.random.default_rng(0), *rows, 200, SMALL)
+    state, _ = autoencoder._descend(state, autoencoder.padded(features), batches, 0.01, SMALL)
     p = {name: np.asarray(x, np.float64) for name, x in state.params.items()}
     mean, variance = (np.asarray(x, np.float64) for x in state.norms["encoder"])
     hidden = features @ p["w0"] + p["b0"]

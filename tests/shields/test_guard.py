@@ -295,7 +295,7 @@ def test_unbounded_and_shaped_spaces_are_scaled_from_the_data():
     space = Box(-np.inf, np.inf, (2, 2), np.float64)
     shield = Shield(space, Box(-np.inf, np.inf, (1,), np.float64), SMALL, seed=1)
     rng = np.random.default_rng(0)
-    for _ in range(200):
+    for _ in range(300):  # as many features as in test_autoencoder.py: compiled once
         obs = rng.normal(size=(2, 2)) * [[1000, 1], [1, 1e-3]] + 50
         shield.record(obs, rng.normal(size=1), Outcome(int(obs[0, 0] > 50)))
         shield.end_episode(False)
@@ -308,16 +308,17 @@ def test_unbounded_and_shaped_spaces_are_scaled_from_the_data():
 
 
 def test_wants_fit_after_the_construction_episodes_until_fitted():
-    shield = Shield(OBSERVATIONS, ACTIONS, dataclasses.replace(SMALL, construction_episodes=100))
-    record_random(shield, 99)
+    # in the end as many features as ``fitted`` has: compiled once
+    shield = Shield(OBSERVATIONS, ACTIONS, dataclasses.replace(SMALL, construction_episodes=150))
+    record_random(shield, 149)
     assert not shield.wants_fit
     record_random(shield, 1)
     assert shield.wants_fit
     summary = shield.fit()
     assert shield.armed
     assert not shield.wants_fit
-    assert summary.features == 200
-    assert summary.held_out == pytest.approx(40, abs=4)
+    assert summary.features == 300
+    assert summary.held_out == pytest.approx(60, abs=4)
 
 
 def test_k_follows_violations_once_armed(fitted):
@@ -339,7 +340,7 @@ def test_nothing_is_kept_once_armed_with_the_papers_labels(fitted, queries):
 
 def test_a_fit_that_is_broken_off_leaves_the_shield_as_it_was():
     shield = Shield(OBSERVATIONS, ACTIONS, SMALL)
-    record_random(shield, 20)
+    record_random(shield, 150)  # as many as ``fitted`` has: compiled once
     before = shield.snapshot()[1]
 
     def stop(progress):

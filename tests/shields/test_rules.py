@@ -268,7 +268,7 @@ def test_far_where_the_data_fill_little_of_the_bounds():
     """The encoder's offset is 4e8 standard deviations from the data: no product is exact there."""
     rng = np.random.default_rng(0)
     space = Box(-5e5, 5e5, (4,), np.float64), Box(-1, 1, (2,), np.float32)
-    quick = dataclasses.replace(PRESETS["paper"], far="refuse", max_epochs=2)
+    quick = dataclasses.replace(PRESETS["paper"], far="refuse", hidden_size=32, max_epochs=2)
     shield = Shield(*space, quick)
     for episode in range(150):
         for step in range(10):
@@ -287,7 +287,8 @@ def test_far_where_the_data_fill_little_of_the_bounds():
 
 def test_a_rule_for_one_of_many_discrete_actions_is_for_it_alone():
     rng = np.random.default_rng(0)
-    shield = Shield(Box(-1, 1, (2,), np.float32), Discrete(200), ShieldConfig(fit_steps=20))
+    config = ShieldConfig(hidden_size=16, fit_steps=20)
+    shield = Shield(Box(-1, 1, (2,), np.float32), Discrete(200), config)
     for step in range(200):
         outcome = Outcome.UNSAFE if step % 4 == 0 else Outcome.SAFE
         shield.record(rng.uniform(-1, 1, 2), int(rng.integers(200)), outcome)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from advice.config import ShieldConfig
 from advice.shields.encoder import SLOPE, EncoderWeights
+from advice.shields.lookahead import padded
 from advice.shields.spaces import Bools, Floats, Ints
 from advice.types import Array
 
@@ -93,7 +94,7 @@ def fit_autoencoder(
     )
     validation = sample_pairs(rng, *(rest if min(map(len, rest)) else train), _VALIDATION_PAIRS)
     state = _start(jax.random.key(seed), features.shape[1], config)
-    rows = jnp.asarray(features)
+    rows = padded(features)
     steps, calls = _plan(int((~held_out).sum()), config)
 
     rate = config.learning_rate

@@ -116,7 +116,7 @@ def _forward_numpy(layers: Any, x: Any) -> Floats:
     return (x @ layers[-1][0] + layers[-1][1]).astype(np.float64)
 
 
-def _padded(rows: NDArray[Any]) -> Any:
+def padded(rows: NDArray[Any]) -> Any:
     """Zero rows up to a power of two, so that a growing memory seldom compiles anew."""
     size = 1 << max(8, (len(rows) - 1).bit_length())
     pad = np.zeros((size - len(rows), *rows.shape[1:]), np.float32)
@@ -161,7 +161,7 @@ def fit_danger(
         return np.ones(len(inputs))
     drawn = [rng.choice(pool, (count, 128)) for pool in (positive, negative)]
     layers = _init(jax.random.key(int(rng.integers(2**31))), (inputs.shape[1], *DANGER_SIZES, 1))
-    data, rows = (_padded(inputs), _padded(until <= near)), np.concatenate(drawn, axis=1)
+    data, rows = (padded(inputs), padded(until <= near)), np.concatenate(drawn, axis=1)
     layers = jax.tree.map(np.asarray, _descend(_danger_loss, layers, data, rows, 1e-2))
     return sigmoid(_forward_numpy(layers, inputs)[:, 0])
 
@@ -185,7 +185,11 @@ def fit_unavoidable(
     violates, follows = steps.outcomes == Outcome.UNSAFE, steps.continues
     usable = np.flatnonzero(fitted & (follows | (steps.outcomes != Outcome.INCONCLUSIVE)))
     near = usable[until[usable] <= _NEAR_ROWS]
-    inputs, padded, actions = np.hstack([states, taken]), _padded(states), jnp.asarray(candidates)
+    inputs, everywhere, actions = (
+        np.hstack([states, taken]),
+        padded(states),
+        jnp.asarray(candidates),
+    )
     sizes = inputs.shape[1], *DANGER_SIZES, 1
     layers = _init(jax.random.key(int(rng.integers(2**31))), sizes)
     danger = np.zeros(len(states))
@@ -193,9 +197,9 @@ def fit_unavoidable(
         value = np.where(follows, np.append(danger[1:], 0.0), 0.0)
         value = np.where(steps.outcomes == Outcome.INCONCLUSIVE, value, violates)
         drawn = [rng.choice(pool, (max(1, count // 5), 128)) for pool in (usable, near)]
-        data = _padded(inputs), _padded(value)
+        data = padded(inputs), padded(value)
         layers = _descend(_danger_loss, layers, data, np.concatenate(drawn, axis=1), 1e-2)
-        danger = np.asarray(_better_risk(layers, padded, actions), np.float64)[: len(states)]
+        danger = np.asarray(_better_risk(layers, everywhere, actions), np.float64)[: len(states)]
     return danger
 
 
@@ -292,7 +296,7 @@ def fit_encoder(
         "risk": (0.3 * jax.random.normal(keys[2], (latent, 1)), jnp.zeros(1)),
     }
     loss = _encoder_loss(config.margin, config.contrastive_weight, config.reconstruction_weight)
-    params = _descend(loss, params, (_padded(inputs), _padded(value)), rows, 1e-4)
+    params = _descend(loss, params, (padded(inputs), padded(value)), rows, 1e-4)
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     (w1, b1), (w2, b2) = params["encoder"]
     risk, bias = params["risk"]
