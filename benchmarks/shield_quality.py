@@ -248,6 +248,8 @@ def trained_run(task: str, seed: int, episodes: int, out: Path) -> RunFolder:
     if not folder.done_file.exists():
         print(f"training {task}, seed {seed}, {episodes} episodes ...", flush=True)
         train(config, folder)
+        if not folder.done_file.exists():
+            raise SystemExit("stopped; the same command goes on")
     return folder
 
 
