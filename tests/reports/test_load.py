@@ -332,6 +332,8 @@ def test_the_headline_is_computed() -> None:
     assert not worse.holds
     same = compare("T", {"advice": totals["rcpo"], "ddpg": totals["rcpo"]})
     assert "no difference can be claimed" in same.sentence
+    other = compare("T", {"sac+advice": totals["advice"], "sac": totals["rcpo"]})
+    assert other.sentence.startswith("SAC + ADVICE: 60 % fewer violations than the best other")
 
 
 def test_too_few_seeds_claim_nothing() -> None:

@@ -26,7 +26,7 @@ METHOD_LOOKS = {
 """After Okabe and Ito: told apart by colour-blind readers, legible on white and on near-black."""
 SPARE_COLOURS = ("#56b4e9", "#8f7ee7", "#a8a000", "#b0705a", "#4fae4f", "#e5709b")
 """For composed methods and for the variants of a study."""
-METHOD_LABELS = dict(
+METHOD_LABELS = {"td3": "TD3", "sac": "SAC"} | dict(
     zip(METHOD_LOOKS, ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE"), strict=True)
 )
 SAFE, UNSAFE = "#1f83c4", "#d55e00"

@@ -33,19 +33,22 @@ class Claim(NamedTuple):
 
 
 def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
-    """ADVICE against the method with the lowest mean of the others.
+    """ADVICE, or another agent behind its shield, against the lowest mean of the others.
 
     A method without totals, for its runs are incomplete, is named and not compared.
     """
-    if "advice" not in counts:
+    shielded = [method for method in counts if method.split("+")[-1] == "advice"]
+    if not shielded:
         return Claim(f"{task}: there is no run of ADVICE to compare.")
-    if not counts["advice"]:
-        return Claim(f"{task}: the runs of ADVICE are incomplete, so nothing is claimed.")
+    own = min(shielded, key=len)
+    label = method_label(own)
+    if not counts[own]:
+        return Claim(f"{task}: the runs of {label} are incomplete, so nothing is claimed.")
     left_out = not_compared(method for method, seeds in counts.items() if not seeds)
-    best = best_of({method: seeds for method, seeds in counts.items() if method != "advice"})
+    best = best_of({method: seeds for method, seeds in counts.items() if method != own})
     if best is None:
-        return Claim(f"{task}: there is no other method to compare ADVICE with.{left_out}")
-    mine, theirs = (np.array([*counts[method].values()]) for method in ("advice", best))
+        return Claim(f"{task}: there is no other method to compare {label} with.{left_out}")
+    mine, theirs = (np.array([*counts[method].values()]) for method in (own, best))
     few, other = min(len(mine), len(theirs)), method_label(best)
     seeds = f"{len(mine)} and {len(theirs)} seeds"
     if len(mine) == len(theirs):
@@ -58,7 +61,7 @@ def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
         )
     if theirs.mean() == 0:
         verdict = "as few as" if mine.mean() == 0 else "more than"
-        said = f"{task}: ADVICE had {verdict} the best other method, which had none ({found})."
+        said = f"{task}: {label} had {verdict} the best other method, which had none ({found})."
         return Claim(said + left_out)
     saved = stats.saving([estimate(mine)], [estimate(theirs)])
     percent, low, high = saved
@@ -69,7 +72,7 @@ def compare(task: str, counts: Totals, what: str = "violations") -> Claim:
     if np.isnan(low):
         interval = "no interval" + ", because its runs had none" * bool(mine.mean() == 0)
     sentence = (
-        f"ADVICE: {percent:.0f} % {fewer} {what} than the best other method ({other}) on {task}, "
+        f"{label}: {percent:.0f} % {fewer} {what} than the best other method ({other}) on {task}, "
         f"{interval}, {seeds}"
     )
     if low <= 0 <= high:
