@@ -185,11 +185,8 @@ def fit_unavoidable(
     violates, follows = steps.outcomes == Outcome.UNSAFE, steps.continues
     usable = np.flatnonzero(fitted & (follows | (steps.outcomes != Outcome.INCONCLUSIVE)))
     near = usable[until[usable] <= _NEAR_ROWS]
-    inputs, everywhere, actions = (
-        np.hstack([states, taken]),
-        padded(states),
-        jnp.asarray(candidates),
-    )
+    inputs, actions = np.hstack([states, taken]), jnp.asarray(candidates)
+    everywhere = padded(states)
     sizes = inputs.shape[1], *DANGER_SIZES, 1
     layers = _init(jax.random.key(int(rng.integers(2**31))), sizes)
     danger = np.zeros(len(states))
