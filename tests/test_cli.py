@@ -159,6 +159,18 @@ def test_a_preset_gives_the_values_of_options_not_set(
     assert (shield.margin, shield.labels) == (margin, labels)
 
 
+@pytest.mark.parametrize(
+    ("words", "gamma"),
+    [((), 0.98), (("--agent.gamma", "0.95"), 0.95)],
+)
+def test_a_task_gives_the_values_of_options_not_set(words: tuple[str, ...], gamma: float) -> None:
+    for task in ("randomised-circle", "advice/RandomisedCircle-v0"):
+        config = parse("train", ("--task", task, *words)).keywords["config"]  # type: ignore[attr-defined]
+        assert (config.task, config.agent.gamma) == (task, gamma)
+        assert config.env.options["motor_gain"] == 0.02
+    assert parse("train", words).keywords["config"].env.options == {}  # type: ignore[attr-defined]
+
+
 def test_every_preset_is_a_choice() -> None:
     assert get_args(Preset) == tuple(PRESETS)
 

@@ -300,6 +300,13 @@ class Early:
     """List all options, also those of the agents and of the shield's fit."""
 
 
+@dataclasses.dataclass(frozen=True)
+class WithTask(Early):
+    """The task decides too; it is an option of the config."""
+
+    task: str = TrainConfig.task
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A mistake of the user ends in one message and exit code 2."""
     name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
@@ -331,20 +338,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def parse(name: str, words: Sequence[str]) -> Callable[[], int | None]:
     """The call that the words after ``advice name`` ask for; prints help or an error and exits.
 
-    A command that takes a ``config`` is parsed twice: the first pass reads `--preset`, so that the
-    second starts from its values.
+    A command that takes a ``config`` is parsed twice: the first pass reads `--preset` and `--task`,
+    so that the second starts from their values.
     """
     import tyro
+
+    from advice.envs.tasks import short_name
+    from advice.runs.studies import for_task
 
     command = COMMANDS[name]
     required = (tyro.conf.PositionalRequiredArgs,)
     cli: Any = functools.partial(tyro.cli, prog=f"advice {name}", config=required)
     parameters = dict(signature(command, eval_str=True).parameters)
     if "config" in parameters:
-        early, _ = cli(Early, args=words, add_help=False, return_unknown_args=True)
+        early, _ = cli(WithTask, args=words, add_help=False, return_unknown_args=True)
         short = {"-h", "--help"} & set(words) and not early.help_all
         hidden = {"task", "method"} if "tasks" in parameters else set()  # a grid has several
-        config = TrainConfig(shield=PRESETS[early.preset])
+        config = for_task(TrainConfig(short_name(early.task), shield=PRESETS[early.preset]))
         config = hide(config, hidden | RARELY_USED if short else hidden)
         words = ["--help"] if early.help_all else words
         plain = tyro.conf.arg(name="")  # --task, not --config.task

@@ -20,6 +20,7 @@ from advice.runs.evaluate import write_video
 from advice.runs.grid import Cell, status_of
 from advice.runs.records import RunFolder
 from advice.runs.resimulate import Replay, film, resimulate
+from advice.runs.studies import for_task
 from advice.shields.shield import Shield
 from advice.types import AdviceError, Array
 
@@ -51,6 +52,7 @@ def demo_cells(
             agent=AgentConfig(hidden_size=64),
             env=EnvConfig(max_episode_steps=250),
         )
+        config = for_task(config)
         # the user has just named the task, so that running its code is no surprise
         path = RunFolder.of(out / "runs", config).path
         cells.append(Cell(config, RunFolder(path, trust_task=True)))

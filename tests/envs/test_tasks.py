@@ -310,3 +310,26 @@ def test_a_wrong_layout_says_what_was_expected(layout, said):
 def test_unknown_reset_options_are_errors():
     with pytest.raises(ValueError, match="'layuot'"):
         advice.make("randomised-goal").reset(options={"layuot": {}})
+
+
+def test_far_outside_the_circle_speed_towards_it_may_be_the_reward():
+    env = advice.make("randomised-circle", cubes=0, inward_reward=0.5)
+    env.reset(seed=0)
+    env.data.qpos[:2], env.data.qvel[:2] = (0.0, 2.0), (0.3, -0.4)
+    assert env.unwrapped._circling() == pytest.approx(0.2, abs=1e-12)  # 0.5 times 0.4 m/s
+    env.data.qpos[:2] = 0.0, 1.8  # a success is possible there: the usual reward
+    assert env.unwrapped._circling() == pytest.approx(-0.3 / 1.3, abs=1e-12)
+
+
+def test_a_small_motor_gain_makes_the_force_proportional_to_the_action():
+    def force(action, **options):
+        env = advice.make("randomised-goal", **options)
+        env.reset(seed=0)
+        env.step((action, action))
+        return env.data.actuator_force.tolist()
+
+    assert force(0.5) == force(1.0) == pytest.approx([0.02, 0.02])
+    assert force(0.5, motor_gain=0.02) == pytest.approx([0.01, 0.01])
+    assert force(1.0, motor_gain=0.02) == pytest.approx([0.02, 0.02])
+    with pytest.raises(ValueError, match="motor_gain: expected a finite number above 0"):
+        advice.make("randomised-goal", motor_gain=0)

@@ -25,7 +25,7 @@ from advice.runs.engines import run_local, run_ray
 from advice.runs.grid import Cell, read_grid, status_of, write_grid
 from advice.runs.loop import train
 from advice.runs.records import COLUMNS, RunFolder
-from advice.runs.studies import SHIFTS, SUITES, cells_of, find_suite, with_settings
+from advice.runs.studies import SHIFTS, SUITES, Study, cells_of, find_suite, with_settings
 from advice.threads import one_thread
 from advice.types import AdviceError
 
@@ -360,3 +360,17 @@ def test_ray_runs_each_cell_and_names_the_one_that_fails(
     assert outcome.failed == [broken]
     assert "Not a directory" in status_of(broken).reason
     compare(cells, undisturbed)
+
+
+def test_runs_of_the_circle_start_from_its_own_settings(tmp_path: Path) -> None:
+    def of_task(**given: Any) -> TrainConfig:
+        base = with_settings(TrainConfig(), given)
+        study = Study("", tasks=("randomised-circle", "randomised-goal"), method_settings={})
+        circle, goal = cells_of([study], [0], tmp_path, base)
+        assert goal.config == dataclasses.replace(base, task="randomised-goal")
+        return circle.config
+
+    config = of_task()
+    assert (config.agent.gamma, config.env.max_episode_steps) == (0.98, 250)
+    assert config.env.options == {"motor_gain": 0.02, "inward_reward": 1.0}
+    assert of_task(**{"agent.gamma": 0.9}).agent.gamma == 0.9

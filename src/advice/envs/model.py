@@ -112,6 +112,7 @@ def build_model(task: TaskSpec) -> Any:
             body = spec.worldbody.add_body(name=name, mocap=True, pos=(0.0, 0.0, size[1]))
             body.add_geom(name=name, contype=collides, conaffinity=collides, **look)
     model = spec.compile()
+    model.actuator_gainprm[:, 0] *= task.motor_gain
     if (task.car_mass, task.motor_force, task.friction) != (1.0, 1.0, 1.0):
         bodies = [model.body(name).id for name in ("agent", "left", "right", "rear")]
         model.body_mass[bodies] *= task.car_mass

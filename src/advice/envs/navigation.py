@@ -320,12 +320,17 @@ class NavigationEnv(gymnasium.Env[Array, Array]):
         return math.hypot(self._target_x - x, self._target_y - y)
 
     def _circling(self) -> float:
-        """Speed along the circle, less with distance from it: (-u y + v x) / r / (1 + |r - R|)."""
+        """Speed along the circle, less with distance from it: (-u y + v x) / r / (1 + |r - R|).
+
+        With ``inward_reward`` it is the speed towards the circle where no success is possible.
+        """
         x, y = self._car_qpos[:2].tolist()
         u, v = self._car_qvel[:2].tolist()
-        radius = math.hypot(x, y)
+        radius, task = math.hypot(x, y), self.task
+        if task.inward_reward and radius > task.circle_radius + CAR_LENGTH:
+            return -task.inward_reward * (u * x + v * y) / radius
         speed = (-u * y + v * x) / radius if radius > 0.0 else 0.0
-        return speed / (1.0 + abs(radius - self.task.circle_radius))
+        return speed / (1.0 + abs(radius - task.circle_radius))
 
     def _in_hazard(self) -> bool:
         x, y = self._car_qpos[:2].tolist()

@@ -30,6 +30,7 @@ class TaskSpec:
     cube_band: float = 0.0  # if above 0, width of the ring around the circle in which cubes are
     goal_radius: float = 0.3  # the goal is reached when the car's centre is this near
     circle_radius: float = 1.5  # radius of the circle to drive along
+    inward_reward: float = 0.0  # if above 0, what a m/s towards the circle earns far outside it
     buttons: int = 0  # one of them is the right one; touching a wrong one is a violation
     button_radius: float = 0.1
     pillars: int = 0  # touching one ends the episode as a violation
@@ -50,6 +51,7 @@ class TaskSpec:
     lidar_noise: float = 0.0  # standard deviation of the noise of each reading
     car_mass: float = 1.0  # the car's mass, times the usual one
     motor_force: float = 1.0  # the motors' largest force, times the usual one
+    motor_gain: float = 1.0  # force per action, times the usual one: 0.02 uses the whole range
     friction: float = 1.0  # sliding friction between all things, times the usual one
 
     @property
@@ -116,8 +118,10 @@ _ROWS = (
 )
 TASKS = {row.name: row for row in _ROWS}
 _WHOLE = {"max_episode_steps": (1, 10**9), "lidar_bins": (3, 1000)}
-_ABOVE_ZERO = {"arena", "lidar_range", "cube_half_edge", "car_mass", "motor_force", "friction"} | {
-    f"{kind}_radius" for kind in ("goal", "circle", "button", "pillar", "hazard")
+_ABOVE_ZERO = {
+    *("arena", "lidar_range", "cube_half_edge"),
+    *("car_mass", "motor_force", "motor_gain", "friction"),
+    *(f"{kind}_radius" for kind in ("goal", "circle", "button", "pillar", "hazard")),
 }
 
 
