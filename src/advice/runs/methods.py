@@ -67,11 +67,10 @@ def find_method(name: str) -> Method:
     if agent in AGENTS and shield in SHIELDS and (shield != "csc" or agent == "csc"):
         return Method(agent, shield, f"{agent} with shield {shield}")
     known = [*METHODS, *(f"{agent}+{shield}" for agent in AGENTS for shield in SHIELDS)]
-    hint = suggest(name, known) or (
-        f"; expected one of {', '.join(METHODS)}, or agent+shield with agents {', '.join(AGENTS)} "
-        f"and shields {', '.join(SHIELDS)}"
+    raise AdviceError(
+        f"unknown method {name!r}{suggest(name, known)} (expected one of {', '.join(METHODS)}, or "
+        f"agent+shield with agents {', '.join(AGENTS)} and shields {', '.join(SHIELDS)})"
     )
-    raise AdviceError(f"unknown method {name!r}{hint}")
 
 
 def check_arming(config: TrainConfig) -> None:
