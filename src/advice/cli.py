@@ -121,12 +121,14 @@ def inspect(path: Path) -> None:
     from advice.runs.records import RunFolder
     from advice.shields.shield import Shield
 
+    if not path.exists():
+        raise AdviceError(f"{path}: no such file or folder")
     if path.is_dir():
         folder = RunFolder.find(path)
         say(summary(folder))
         path = folder.shield_file
         if not path.exists():
-            say("no fitted shield in this run (yet)")
+            say("no shield in this run: none was fitted (yet), or it was not kept")
             return
     shield = Shield.load(path)
     audit = shield.audit() if shield.compacted is None else "compact, see the card"
@@ -266,8 +268,8 @@ def example(names: tuple[str, ...], out: Path = Path("."), overwrite: bool = Fal
     for name in names:
         path = files.get(Path(name).stem)
         if path is None:
-            known = ", ".join(files)
-            raise AdviceError(f"no example {name!r}{suggest(name, files)}; there are {known}")
+            hint = suggest(name, files) or f"; there are {', '.join(files)}"
+            raise AdviceError(f"no example {name!r}{hint}")
         if (out / path.name).exists() and not overwrite:
             raise AdviceError(f"{out / path.name} exists already; --overwrite replaces it")
         out.mkdir(parents=True, exist_ok=True)

@@ -399,3 +399,28 @@ def test_the_summary_by_hand(tmp_path: Path) -> None:
     assert row["changes of K"] == pytest.approx(by_hand)
     assert row["K"].value == pytest.approx(np.mean(armed))
     assert shown(summary_table(task).rows[0]["K"]) == "–"  # DDPG has none
+
+
+def test_elsewhere_violations_are_counted_per_step(tmp_path: Path) -> None:
+    config = TrainConfig(
+        "CartPole-v1", "sac", episodes=200, shield=ShieldConfig(construction_episodes=20)
+    )
+    rates: dict[str, list[float]] = {"sac": [], "sac+advice": []}
+    for method, seed in ((method, seed) for method in rates for seed in range(3)):
+        made = write_run(tmp_path, dataclasses.replace(config, method=method, seed=seed))
+        with made.episodes_file.open() as stream:
+            rows = [{**row, "success": "0"} for row in csv.DictReader(stream)]
+        with made.episodes_file.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, COLUMNS)
+            writer.writeheader()
+            writer.writerows(rows)
+        count, steps = (sum(int(row[name]) for row in rows[20:]) for name in ("violation", "steps"))
+        rates[method].append(count / steps)
+    report = write_report([tmp_path], tmp_path / "report")
+    fewer = 100 * (1 - np.mean(rates["sac+advice"]) / np.mean(rates["sac"]))
+    start = f"SAC + ADVICE: {fewer:.0f} % fewer violations per 1,000 steps than the best other"
+    assert report.claims[0].sentence.startswith(start)
+    assert load([tmp_path]).tasks[0].missing == []
+    (curves,) = (tmp_path / "report/figures").glob("*overview-after.csv")
+    metrics = {row["metric"] for row in csv.DictReader(curves.read_text().splitlines())}
+    assert metrics == {"return", "violations", "steps"}  # without goals no curve of goals

@@ -129,9 +129,8 @@ def resolve(task: str, options: Mapping[str, Any] | None = None) -> TaskSpec:
     """The row named by a short name or an id, with some of its numbers changed."""
     by_any_name = {**TASKS, **{row.id: row for row in _ROWS}}
     if task not in by_any_name:
-        raise SettingError(
-            f"unknown task {task!r}{suggest(task, by_any_name)}; tasks: {', '.join(TASKS)}"
-        )
+        hint = suggest(task, by_any_name) or f"; tasks: {', '.join(TASKS)}"
+        raise SettingError(f"unknown task {task!r}{hint}")
     row = by_any_name[task]
     changes: Any = {name: _checked(name, value, row) for name, value in (options or {}).items()}
     return dataclasses.replace(row, **changes)

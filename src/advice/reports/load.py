@@ -172,7 +172,8 @@ class TaskRuns(NamedTuple):
     def missing(self) -> list[str]:
         """Methods and seeds that the comparison lacks, and unfinished runs."""
         shown = {group.method for group in self.pictured}
-        absent = [method_label(name) for name in METHOD_LOOKS if name not in shown]
+        expected = METHOD_LOOKS if self.task in PAPER_TASKS else ()
+        absent = [method_label(name) for name in expected if name not in shown]
         lines = [f"no runs of {', '.join(absent)}"] if absent else []
         seeds = {run.config.seed for runs in self.methods.values() for run in runs}
         for group in self.groups:

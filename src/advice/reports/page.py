@@ -19,7 +19,7 @@ from advice.reports.style import Look, method_label, method_looks, method_order,
 from advice.reports.summaries import GOOD_SEEDS, MIN_SEEDS, Claim, compare
 from advice.reports.tables import Exhibit, Section, write_csv
 from advice.runs.records import file_name
-from advice.runs.studies import WITH_SHIELD, section
+from advice.runs.studies import PAPER_TASKS, WITH_SHIELD, section
 from advice.shields.shield import Shield
 
 
@@ -116,11 +116,16 @@ def _claims(task: TaskRuns) -> list[Claim]:
 
 
 def _claims_of(task: TaskRuns, about: str, methods: dict[str, list[Run]], skip: int) -> list[Claim]:
-    violations, costs = (
+    violations, costs, steps = (
         {method: totals(runs, column, skip) for method, runs in methods.items()}
-        for column in ("violation", "cost")
+        for column in ("violation", "cost", "steps")
     )
-    first = compare(about, violations)
+    what = "violations"
+    if task.task not in PAPER_TASKS:  # elsewhere every episode may end with one, sooner or later
+        what = "violations per 1,000 steps"
+        for method, found in violations.items():
+            violations[method] = {s: 1000 * n / steps[method][s] for s, n in found.items()}
+    first = compare(about, violations, what)
     first = first._replace(sentence=first.sentence + summaries.goals_and_timeouts(methods, skip))
     return [first, compare(about, costs, "cost")] if _graded(task) else [first]
 
@@ -152,7 +157,9 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], shield: Shield | None
     shielded = [group for group in groups if group[0].split("+")[-1] in WITH_SHIELD]
     drawings, graded = [], _graded(task)
     latent = partial(plot_latent, shield=shield) if shield else None
-    counts = ("return", "cost" if graded else "violations", "successes")
+    goals = any(run.column("success").any() for *_, runs in groups for run in runs)
+    last = "successes" if goals or task.task in PAPER_TASKS else "steps"
+    counts = ("return", "cost" if graded else "violations", last)
     rates = ("violation-rate", "violations") if graded else ("violation-rate",)
     for phase, skip in (("after", task.counted_from), ("full", 0)):
         panels = plots.panels(groups, counts, skip)

@@ -90,6 +90,7 @@ METRICS = {
     "return": Metric("Average episodic return", "return", limits=(-np.inf, np.inf)),
     "violations": Metric("Cumulative violations", "violation", cumulative=True),
     "successes": Metric("Cumulative successes", "success", cumulative=True),
+    "steps": Metric("Steps per episode", "steps"),
     "violation-rate": Metric("Violation rate", "violation", limits=(0.0, 1.0)),
     "success-rate": Metric("Success rate", "success", limits=(0.0, 1.0)),
     "cost": Metric("Average cost", "cost"),

@@ -68,8 +68,8 @@ def find_method(name: str) -> Method:
         return Method(agent, shield, f"{agent} with shield {shield}")
     known = [*METHODS, *(f"{agent}+{shield}" for agent in AGENTS for shield in SHIELDS)]
     raise AdviceError(
-        f"unknown method {name!r}{suggest(name, known)}; expected one of {', '.join(METHODS)}, or "
-        f"agent+shield with agents {', '.join(AGENTS)} and shields {', '.join(SHIELDS)}"
+        f"unknown method {name!r}{suggest(name, known)} (expected one of {', '.join(METHODS)}, or "
+        f"agent+shield with agents {', '.join(AGENTS)} and shields {', '.join(SHIELDS)})"
     )
 
 

@@ -196,8 +196,8 @@ def find_suite(
     Raises AdviceError for an unknown name, and if ``config`` changes what the suite sets.
     """
     if name not in SUITES:
-        known = ", ".join(SUITES)
-        raise AdviceError(f"unknown suite {name!r}{suggest(name, SUITES)}; suites: {known}")
+        hint = suggest(name, SUITES) or f"; suites: {', '.join(SUITES)}"
+        raise AdviceError(f"unknown suite {name!r}{hint}")
     for asked, field in ((tasks, "tasks"), (methods, "methods")):
         offered = dict.fromkeys(one for study in SUITES[name] for one in getattr(study, field))
         if unknown := ", ".join(one for one in asked if one not in offered):

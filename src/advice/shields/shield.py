@@ -56,6 +56,7 @@ class Shield(Decisions):
         fallback: FallbackAction | None = None,
     ) -> None:
         self.config = ShieldConfig() if config is None else config
+        """Its settings."""
         self.space = FeatureSpace.read(observation_space, action_space)
         grid = self.config.candidates_per_dimension, self.config.candidate_budget
         check_size(self.space.action, *grid, self.config.hidden_size)
@@ -65,9 +66,12 @@ class Shield(Decisions):
         self._memory, self._cautiousness = self._new_memory(), Cautiousness(self.config)
         self._model = self._far = self._risk_limit = self._checks = None
         self.rules, self.fallback, self.used = Rules(self.space), fallback, Counter()
-        self.task = ""  # for the card
+        self.task = ""
+        """What it was made for, as its card says."""
         self.certificate = None
+        """What :meth:`certify` was told."""
         self.calibrated: Calibrated | None = None
+        """What :meth:`calibrate` found."""
         self.compacted: dict[str, Any] | None = None  # what a compact shield keeps of its origin
         self._next_trial = FIRST_TRIAL  # violations after which arming early is tried
         self._fitted_at = (0, 0)  # episodes and steps recorded at the last fit
