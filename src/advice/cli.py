@@ -201,12 +201,10 @@ def replay(
     check_positive(horizon=horizon)
     if video:
         check_video_name(video)
-    which: Choice | int = "intervened" if episode is None else episode
-    if worst:
-        which = "worst"
-    elif first_violation:
-        which = "any-violation" if any else "first-violation"
-    made = write_replay(run, out, which, video, counterfactual, horizon, trust_task)
+    violation: Choice = "any-violation" if any else "first-violation"
+    which: Choice = "worst" if worst else violation if first_violation else "intervened"
+    chosen = which if episode is None else episode
+    made = write_replay(run, out, chosen, video, counterfactual, horizon, trust_task)
     say(f"episode {made.episode}, {made.interventions} interventions")
     if made.counterfactuals is not None:
         say(f"needed within {horizon} steps: {needed_in_words(made.counterfactuals)}")
@@ -302,13 +300,6 @@ class Early:
     """List all options, also those of the agents and of the shield's fit."""
 
 
-@dataclasses.dataclass(frozen=True)
-class WithTask(Early):
-    """The task decides too; it is an option of the config."""
-
-    task: str = TrainConfig.task
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command. A mistake of the user ends in one message and exit code 2."""
     name, *words = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
@@ -353,14 +344,16 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int | None]:
     cli: Any = functools.partial(tyro.cli, prog=f"advice {name}", config=required)
     parameters = dict(signature(command, eval_str=True).parameters)
     if "config" in parameters:
-        early, _ = cli(WithTask, args=words, add_help=False, return_unknown_args=True)
+        task = [("task", str, TrainConfig.task)]  # an option of the config, read early too
+        kind: Any = dataclasses.make_dataclass("Early", task, bases=(Early,), frozen=True)
+        early, _ = cli(kind, args=words, add_help=False, return_unknown_args=True)
         short = {"-h", "--help"} & set(words) and not early.help_all
         hidden = {"task", "method"} if "tasks" in parameters else set()  # a grid has several
         config = for_task(TrainConfig(short_name(early.task), shield=PRESETS[early.preset]))
         config = hide(config, hidden | RARELY_USED if short else hidden)
         words = ["--help"] if early.help_all else words
         plain = tyro.conf.arg(name="")  # --task, not --config.task
-        kind: Any = Annotated[type(config), plain]
+        kind = Annotated[type(config), plain]
         parameters["config"] = parameters["config"].replace(default=config, annotation=kind)
         kind = Annotated[Early, plain, tyro.conf.FlagCreatePairsOff]
         parameters["early"] = Parameter(
@@ -398,7 +391,7 @@ def hide(config: Any, hidden: set[str]) -> Any:
 
 
 def usage() -> str:
-    lines = [f"  {name:<9}  {(c.__doc__ or '').splitlines()[0]}" for name, c in COMMANDS.items()]
+    lines = (f"  {name:<9}  {(c.__doc__ or '').splitlines()[0]}" for name, c in COMMANDS.items())
     return USAGE.format("\n".join(lines))
 
 
