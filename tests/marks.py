@@ -1,0 +1,16 @@
+"""Which values of a parametrized test are left to ``make test-slow``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def slow_but(fast: Collection[Any], values: Iterable[Any]) -> list[Any]:
+    """All ``values`` as parameters; those that are not ``fast`` are marked as slow."""
+    listed = list(values)
+    assert all(value in listed for value in fast), f"expected some of {listed}, found {fast}"
+    marks = pytest.mark.slow
+    return [value if value in fast else pytest.param(value, marks=marks) for value in listed]
