@@ -14,7 +14,7 @@ from marks import slow_but
 from tiny import Speeding, Target
 
 # every other agent takes seconds to compile
-EACH = slow_but(["ddpg", "ddpg-lag"], AGENTS)
+EACH = slow_but(["ddpg"], AGENTS)
 
 
 def error(agent: Agent) -> float:
@@ -74,7 +74,8 @@ def final_cost(name: str) -> float:
     return float(np.mean(practise(agent, env, 200, shield)[-50:]))
 
 
-@pytest.mark.parametrize("name", slow_but(["ddpg-lag"], ["ddpg-lag", "rcpo"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ddpg-lag", "rcpo"])
 def test_multipliers_more_than_halve_the_cost(name: str, cost_of_ddpg: float) -> None:
     assert cost_of_ddpg > 1.4  # most of the ten steps
     assert final_cost(name) < cost_of_ddpg / 2

@@ -35,6 +35,7 @@ def cell(out: Path, name: str) -> Cell:
     return Cell(config, RunFolder.of(out, config))
 
 
+@pytest.mark.slow
 def test_a_worker_that_exits_with_0_is_not_done(tmp_path: Path) -> None:
     cells = [cell(tmp_path, "Exits"), cell(tmp_path, "Vanishes")]
     outcome = run_local(cells, lambda: None, processes=2, attempts=1)
@@ -62,7 +63,6 @@ def test_a_worker_that_takes_no_step_is_killed_and_reported(tmp_path: Path) -> N
     assert "no step was taken for 0.15 minutes" in status_of(hung).reason
 
 
-@pytest.mark.slow
 def test_the_first_signal_is_answered_and_the_second_ends_what_hangs(tmp_path: Path) -> None:
     said: list[str] = []
     hung = cell(tmp_path, "Hangs")
