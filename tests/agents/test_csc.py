@@ -65,6 +65,7 @@ def test_conservative_loss_by_hand() -> None:
     assert float(loss) == pytest.approx(0.08 - 0.0625, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_conservative_term_raises_danger_on_policy_actions_and_lowers_it_on_data() -> None:
     """With the Bellman term at its minimum, one step down the loss moves Q_C the right way."""
     agent = make()
