@@ -1,6 +1,7 @@
 # Every target prepares what it needs by itself; only Python (3.11 or newer), pip and make are assumed.
 #   make demo                        DDPG beside ADVICE: table, figure, video, report; in minutes
-#   make test                        lint, types and tests
+#   make test                        lint, types and the tests that are not marked as slow
+#   make test-slow                   the tests that are marked as slow
 #   make parity                      our tasks beside the published Safety Gymnasium (needs a python3.10)
 #   make test PYTHON=python3.12      the same on another Python (in a virtual environment of its own)
 #   make test-newest                 the same on Python 3.13, with the newest versions that there are for it
@@ -15,6 +16,8 @@ VENV ?= .venv$(if $(filter-out python3,$(notdir $(PYTHON))),-$(notdir $(PYTHON))
 BIN := $(VENV)/bin
 WORKERS ?= 2
 TESTS ?= tests --ignore=tests/extras
+# A file's tests go to one worker: what they share, and what JAX traces for them, is made once.
+PYTEST = -m pytest -n $(WORKERS) --dist loadfile
 # The first python$(1) here that really runs (a pyenv shim may not), or nothing.
 find_python = $(shell for python in python$(1) $(HOME)/.pyenv/versions/$(1)*/bin/python$(1); do \
 	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
@@ -23,7 +26,7 @@ export OMP_NUM_THREADS = 1
 export OPENBLAS_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: demo test test-lowest test-newest test-integrations test-extras bench docs parity reproduce lint clean help
+.PHONY: demo test test-slow test-lowest test-newest test-integrations test-extras bench docs parity reproduce lint clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -51,7 +54,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+	$(BIN)/python $(PYTEST) -m 'not slow' $(TESTS)
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python $(PYTEST) -m slow $(TESTS)
 
 test-newest:
 	@$(MAKE) test PYTHON="$(or $(call find_python,3.13),$(error make test-newest: no python3.13 found))"
@@ -60,7 +66,7 @@ test-newest:
 test-lowest: pyproject.toml | .venv-lowest/bin/python
 	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/lowest.txt
 	.venv-lowest/bin/python -m pip install --quiet -c .venv-lowest/lowest.txt -e '.[dev]'
-	.venv-lowest/bin/python -m pytest -W default -n $(WORKERS) $(TESTS)
+	.venv-lowest/bin/python $(PYTEST) -W default -m 'not slow' $(TESTS)
 
 .venv-lowest/bin/python:
 	"$(or $(call find_python,3.11),$(error make test-lowest: no python3.11 found))" -m venv .venv-lowest

@@ -20,6 +20,7 @@ from advice.runs.methods import METHODS
 from advice.runs.records import COLUMNS, RunFolder
 from advice.threads import one_thread
 from advice.types import AdviceError
+from engine import run_here
 
 TESTS = Path(__file__).parent
 PYTHONPATH = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
@@ -289,8 +290,10 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
         --env.max-episode-steps 80 --env.options cubes 14 --shield.max-epochs 5
         --shield.construction-episodes 12 --shield.hidden-size 16 --shield.fit-steps 50
         --agent.hidden-size 16 --agent.noise-dt 0.5"""
-    with pytest.raises(SystemExit) as end:
-        main((*words.split(), "--out", str(out)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("advice.runs.engines.run_local", run_here)
+        with pytest.raises(SystemExit) as end:
+            main((*words.split(), "--out", str(out)))
     assert end.value.code == 0
     return out
 
@@ -398,6 +401,7 @@ def test_eval_bounds_the_violation_probability() -> None:
     assert rows["steps left to the fallback"] == "3"
 
 
+@pytest.mark.slow
 def test_demo_shows_both_runs_and_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import advice
 from blocks import ROOT, run_blocks
+from marks import slow_but
 
 PAGES = ["README.md", "docs/index.md", "docs/limits.md", "docs/tasks.md", "docs/guides/transfer.md"]
 ELSEWHERE = {
@@ -24,7 +25,7 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", slow_but(["docs/tasks.md"], PAGES))
 def test_code_of_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_blocks(page)

@@ -28,6 +28,7 @@ from advice.config import PRESETS, AgentConfig, EnvConfig, ShieldConfig, TrainCo
 from advice.files import read_arrays
 from advice.runs.loop import Listener, train
 from advice.runs.records import TRAINING_VERSIONS, training_version
+from marks import slow_but
 
 RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
 AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5, warmup_steps=0)
@@ -121,7 +122,7 @@ def records() -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", slow_but(["ddpg", "advice"], RUNS))
 def test_training_is_as_recorded(name: str, tmp_path: Path) -> None:
     recorded = next((one for one in records() if one["versions"] == versions()), None)
     if recorded is None:

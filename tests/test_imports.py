@@ -108,6 +108,7 @@ def test_an_import_through_another_module_is_found() -> None:
     assert forbidden("shields", edges) == {("advice.shields.x", "advice.agents.y")}
 
 
+@pytest.mark.slow
 def test_a_guard_call_is_at_most_four_functions_deep() -> None:
     assert guard_depth() <= 4
 

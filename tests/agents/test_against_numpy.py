@@ -19,6 +19,7 @@ from advice.agents.td3_sac import LOG_STD
 from advice.config import AgentConfig
 from advice.runs.methods import AGENTS
 from advice.types import Array, Transition
+from marks import slow_but
 
 OBS, ACT, BATCH = 32, 2, 64
 CONFIG = AgentConfig(warmup_steps=0, replay_capacity=200)
@@ -273,7 +274,7 @@ def check_equal(found: Any, expected: Any, before: Any) -> None:
                 )
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", slow_but(["ddpg", "ddpg-lag", "rcpo"], AGENTS))
 def test_an_update_is_the_one_worked_out_in_float64(name: str) -> None:
     agent = experienced(name)
     assert [len(layer.bias) for layer in agent.state.actor.network[:-1]] == [256, 256]

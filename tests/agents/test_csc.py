@@ -65,6 +65,7 @@ def test_conservative_loss_by_hand() -> None:
     assert float(loss) == pytest.approx(0.08 - 0.0625, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_conservative_term_raises_danger_on_policy_actions_and_lowers_it_on_data() -> None:
     """With the Bellman term at its minimum, one step down the loss moves Q_C the right way."""
     agent = make()
@@ -105,6 +106,7 @@ def practised(steps: list[tuple[float, float]], updates: int) -> CSC:
     return agent
 
 
+@pytest.mark.slow
 def test_updates_raise_the_danger_of_the_policys_actions() -> None:
     """All data are at -1 and never fail: only the conservative term raises Q_C at 0."""
     agent = practised([(-1.0, 0.0)], 400)
@@ -112,6 +114,7 @@ def test_updates_raise_the_danger_of_the_policys_actions() -> None:
     assert danger[0] < 0.2 < 0.5 < danger[1]
 
 
+@pytest.mark.slow
 def test_failures_are_learnt_as_probability_one() -> None:
     agent = practised([(0.8, 0.2), (-0.8, 0.0)], 400)
     danger = agent.failure_probabilities(np.zeros(1), np.array([[0.8], [-0.8]]))

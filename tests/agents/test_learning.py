@@ -10,7 +10,11 @@ from advice.agents.agent import Agent
 from advice.agents.csc import CSC
 from advice.runs.methods import AGENTS
 from advice.shields.safety_critic import SafetyCriticShield
+from marks import slow_but
 from tiny import Speeding, Target
+
+# every other agent takes seconds to compile
+EACH = slow_but(["ddpg"], AGENTS)
 
 
 def error(agent: Agent) -> float:
@@ -19,7 +23,7 @@ def error(agent: Agent) -> float:
     return float(np.abs(np.array(actions) - targets).mean())
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", EACH)
 def test_agent_learns_to_hit_the_target(name: str) -> None:
     env = Target()
     agent = AGENTS[name](env.observation_space, env.action_space, SMALL, seed=0)
@@ -28,7 +32,7 @@ def test_agent_learns_to_hit_the_target(name: str) -> None:
     assert error(agent) < 0.1 < before
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", EACH)
 def test_same_seed_same_weights_other_seed_others(name: str) -> None:
     env = Target()
     weights = []
@@ -41,7 +45,7 @@ def test_same_seed_same_weights_other_seed_others(name: str) -> None:
     assert any((weights[0][key] != weights[2][key]).any() for key in weights[0])
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", EACH)
 def test_a_restored_agent_goes_on_exactly(name: str) -> None:
     env = Target()
     first = AGENTS[name](env.observation_space, env.action_space, SMALL, seed=0)
@@ -70,11 +74,13 @@ def final_cost(name: str) -> float:
     return float(np.mean(practise(agent, env, 200, shield)[-50:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddpg-lag", "rcpo"])
 def test_multipliers_more_than_halve_the_cost(name: str, cost_of_ddpg: float) -> None:
     assert cost_of_ddpg > 1.4  # most of the ten steps
     assert final_cost(name) < cost_of_ddpg / 2
 
 
+@pytest.mark.slow
 def test_csc_fails_less(cost_of_ddpg: float) -> None:
     assert final_cost("csc") < 0.75 * cost_of_ddpg

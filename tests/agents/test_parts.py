@@ -25,6 +25,7 @@ from advice.agents.networks import (
 from advice.agents.td3_sac import SAC, TD3
 from advice.config import AgentConfig, SACConfig
 from advice.types import SpaceMismatchError, Transition
+from marks import slow_but
 
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
 
@@ -117,9 +118,17 @@ def test_one_update_moves_the_critic_down_its_gradient() -> None:
     np.testing.assert_allclose(after.critic.target[-1].bias, [1e-3 * 0.005], rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [DDPG, TD3, SAC, CSC])
-@pytest.mark.parametrize(("terminated", "through"), [(False, False), (True, False), (True, True)])
-def test_terminal_mask(kind: type[Agent], terminated: bool, through: bool) -> None:
+KINDS = (DDPG, TD3, SAC, CSC)  # an update of the last two takes 5 s to compile
+ENDS = ((False, False), (True, False), (True, True))
+# bootstrapping through the end is code that all kinds share, and compiles each of them anew
+QUICK = [(*ENDS[0], DDPG), (*ENDS[1], DDPG), (*ENDS[2], DDPG), (*ENDS[0], TD3), (*ENDS[1], TD3)]
+
+
+@pytest.mark.parametrize(
+    ("terminated", "through", "kind"),
+    slow_but(QUICK, [(*end, kind) for end in ENDS for kind in KINDS]),
+)
+def test_terminal_mask(terminated: bool, through: bool, kind: type[Agent]) -> None:
     """Critics that are 1 everywhere and a reward of 0.5: y is 0.5 at a crash and 1.45 elsewhere.
 
     So the constant goes down where nothing is bootstrapped, and up where something is.
@@ -183,7 +192,7 @@ def test_unsupported_spaces_are_named() -> None:
         DDPG(Discrete(3), ACT, AgentConfig(), 0)
 
 
-@pytest.mark.parametrize("kind", [DDPG, SAC, TD3, CSC])
+@pytest.mark.parametrize("kind", slow_but([DDPG, TD3], KINDS))
 def test_the_warm_up_is_uniform_held_and_without_updates(kind: type[Agent]) -> None:
     # the sizes of test_terminal_mask, so that the update is compiled once for both
     config = AgentConfig(hidden_size=4, batch_size=1, warmup_steps=400)

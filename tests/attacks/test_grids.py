@@ -35,6 +35,7 @@ def cell(out: Path, name: str) -> Cell:
     return Cell(config, RunFolder.of(out, config))
 
 
+@pytest.mark.slow
 def test_a_worker_that_exits_with_0_is_not_done(tmp_path: Path) -> None:
     cells = [cell(tmp_path, "Exits"), cell(tmp_path, "Vanishes")]
     outcome = run_local(cells, lambda: None, processes=2, attempts=1)
@@ -44,6 +45,7 @@ def test_a_worker_that_exits_with_0_is_not_done(tmp_path: Path) -> None:
     assert "exit code 0 before the run was done" in reasons[1]
 
 
+@pytest.mark.slow
 def test_a_run_whose_shield_was_never_finished_is_reported(tmp_path: Path) -> None:
     lender = cell(tmp_path, "Exits")
     config = small(episodes=3, shield_from=str(lender.folder.path))
@@ -53,6 +55,7 @@ def test_a_run_whose_shield_was_never_finished_is_reported(tmp_path: Path) -> No
     assert status_of(borrower).reason == "the run whose shield this one starts with has failed"
 
 
+@pytest.mark.slow
 def test_a_worker_that_takes_no_step_is_killed_and_reported(tmp_path: Path) -> None:
     hung = cell(tmp_path, "Hangs")
     outcome = run_local([hung], lambda: None, attempts=1, stall_minutes=0.15)
@@ -75,6 +78,7 @@ def test_the_first_signal_is_answered_and_the_second_ends_what_hangs(tmp_path: P
     assert said[1] == "stopping at once"
 
 
+@pytest.mark.slow
 def test_a_hung_worker_ends_with_its_killed_parent(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib; from test_grids import cell; from advice.runs.engines import *\n"

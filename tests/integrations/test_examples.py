@@ -27,6 +27,7 @@ def test_every_example_is_short() -> None:
         assert len(path.read_text().splitlines()) < 80, path.name
 
 
+@pytest.mark.slow
 def test_plain_loop(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     path = tmp_path / "shield.safetensors"
     small = ["--episodes=32", "--construction-episodes=30", "--max-steps=60", "--fit-steps=30"]

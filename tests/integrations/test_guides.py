@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from blocks import run_blocks
+
+pytestmark = pytest.mark.slow  # test_docs.py runs a shorter page
 
 
 def test_own_environment(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -15,6 +15,7 @@ from walking import LOOK_AHEAD, QUICK
 import advice
 from advice.integrations.vector import ShieldedVectorEnv, row_of
 from advice.types import BudgetSpentError
+from marks import slow_but
 from tiny import Corridor
 
 MODES = list(AutoresetMode)
@@ -156,7 +157,9 @@ def test_the_modes_tell_the_shield_the_same_story() -> None:
         assert all(np.array_equal(stories[0][name], other[name]) for name in stories[0])
 
 
-@pytest.mark.parametrize("config", [QUICK, LOOK_AHEAD], ids=["paper", "look-ahead"])
+@pytest.mark.parametrize(
+    "config", slow_but([QUICK], [QUICK, LOOK_AHEAD]), ids=["paper", "look-ahead"]
+)
 def test_a_vector_of_one_equals_the_plain_wrapper(config: advice.ShieldConfig) -> None:
     vector, _ = make(AutoresetMode.SAME_STEP, count=1, config=config)
     plain = advice.ShieldedEnv(Corridor(), config=config)

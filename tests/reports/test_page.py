@@ -260,6 +260,7 @@ def test_numbers_are_rounded_to_what_is_known(value: Estimate | Interval, text: 
     assert shown(value) == text
 
 
+@pytest.mark.slow
 def test_a_task_of_a_package_has_clean_file_names(tmp_path: Path) -> None:
     write_grid(tmp_path / "runs", ("package:space/Maze-v0",), ("ddpg", "advice"))
     report = write_report([tmp_path / "runs"], tmp_path / "report")

@@ -276,6 +276,7 @@ def test_the_circle_has_laps_and_speed(tmp_path: Path) -> None:
     assert len(rows) == 2
 
 
+@pytest.mark.slow
 def test_a_report_shows_the_shield_and_the_ways(run: RunFolder, tmp_path: Path) -> None:
     report = write_report([run.path.parents[2]], tmp_path)
     text = report.page.read_text()

@@ -169,6 +169,7 @@ class Swamp(Corridor):
         return obs, reward, info["success"], truncated or self._steps >= 25, info
 
 
+@pytest.mark.slow
 def test_k_after_a_resume_counts_costs_as_before(tmp_path: Path) -> None:
     """An episode counts as violated if it cost what was usual before the shield was armed."""
     config = dataclasses.replace(small(episodes=16), task=f"{__name__}:Swamp")

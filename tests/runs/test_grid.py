@@ -28,6 +28,8 @@ from advice.runs.records import COLUMNS, RunFolder
 from advice.runs.studies import SHIFTS, SUITES, Study, cells_of, find_suite, with_settings
 from advice.threads import one_thread
 from advice.types import AdviceError
+from engine import run_here
+from marks import slow_but
 
 SEARCHED = os.pathsep.join((str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
 
@@ -193,6 +195,7 @@ def compare(cells: list[Cell], undisturbed: list[Cell]) -> None:
         assert_same_run(whole.folder.path, cell.folder.path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("importable")
 def test_a_killed_worker_is_retried_and_a_cell_that_cannot_write_hurts_no_other(
     undisturbed: list[Cell], tmp_path: Path
@@ -219,10 +222,11 @@ def test_a_killed_worker_is_retried_and_a_cell_that_cannot_write_hurts_no_other(
     assert re.search(r"^after episode \d+: the shield is fitted and armed: ", said, re.MULTILINE)
 
 
-def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("methods", slow_but(["ddpg"], ["ddpg", "ddpg advice"]))
+def test_a_killed_bench_goes_on_where_it_was(methods: str, tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "advice", "bench", "--tasks", "tiny:Corridor"),
-        *("--methods", "ddpg", "advice", "--seeds", "1", "--episodes", "14"),
+        *("--methods", *methods.split(), "--seeds", "1", "--episodes", "14"),
         *("--agent.hidden-size", "16", "--agent.batch-size", "16", "--agent.noise-dt", "0.5"),
         *("--agent.replay-capacity", "300", "--shield.construction-episodes", "8"),
         *("--shield.hidden-size", "16", "--shield.fit-steps", "60", "--out", str(tmp_path)),
@@ -237,7 +241,7 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
         time.sleep(0.05)
     first.kill()
     first.wait()
-    assert {cell.config.method for cell in read_grid(tmp_path)} == {"ddpg", "advice"}
+    assert {cell.config.method for cell in read_grid(tmp_path)} == {*methods.split()}
     subprocess.run(command, check=True, **quiet)  # type: ignore[call-overload]
     for cell in read_grid(tmp_path):
         assert status_of(cell).state == "done"
@@ -285,10 +289,10 @@ def bench(out: Path, *words: str) -> int:
     return int(ended.value.code or 0)
 
 
-@pytest.mark.usefixtures("importable")
 def test_finished_runs_of_other_settings_are_refused_not_taken(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("advice.runs.engines.run_local", run_here)
     with RunFolder(tmp_path).locked():
         assert bench(tmp_path) == 2
     assert "in use by another process" in capsys.readouterr().err

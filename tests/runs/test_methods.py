@@ -26,6 +26,7 @@ from advice.runs.loop import train
 from advice.runs.methods import AGENTS, METHODS, SHIELDS, adopt_safety, build, find_method
 from advice.runs.records import RunFolder
 from advice.types import AdviceError
+from marks import slow_but
 
 OBS, ACT = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
 
@@ -58,8 +59,11 @@ def test_unknown_methods_are_refused_with_what_there_is(name: str) -> None:
         find_method(name)
 
 
+COMPOSED = ("td3+none", "sac+advice", "rcpo+advice", "csc+tabular")
+
+
 @pytest.mark.parametrize(
-    "method", [*METHODS, "td3+none", "sac+advice", "rcpo+advice", "csc+tabular"]
+    "method", slow_but(["ddpg", "ddpg-lag", "tabular", "advice"], [*METHODS, *COMPOSED])
 )
 def test_a_resumed_run_is_identical(method: str, tmp_path: Path) -> None:
     config = small(method, episodes=12)
@@ -71,6 +75,7 @@ def test_a_resumed_run_is_identical(method: str, tmp_path: Path) -> None:
     assert_same_run(whole, cut)
 
 
+@pytest.mark.slow
 def test_csc_starts_with_the_safety_critic_of_another_run(tmp_path: Path) -> None:
     train(small("csc", episodes=3), tmp_path / "source")
     config = dataclasses.replace(small("csc"), seed=5)
@@ -85,6 +90,7 @@ def test_csc_starts_with_the_safety_critic_of_another_run(tmp_path: Path) -> Non
         adopt_safety(str(tmp_path / "ddpg"), shield)
 
 
+@pytest.mark.slow
 def test_the_records_show_what_each_method_does(tmp_path: Path) -> None:
     records = {}
     for method in ("ddpg", "ddpg-lag", "csc", "tabular"):
@@ -107,9 +113,12 @@ def test_the_records_show_what_each_method_does(tmp_path: Path) -> None:
     assert 0 < len(arrays["shield/pairs"]) <= fallen
 
 
+PAIRS = [*((task, "advice") for task in TASKS), *(("randomised-button", x) for x in METHODS)]
+
+
 @pytest.mark.parametrize(
     ("task", "method"),
-    [*((task, "advice") for task in TASKS), *(("randomised-button", x) for x in METHODS)],
+    slow_but([pair for pair in PAIRS if pair[1] in ("ddpg", "tabular", "advice")], PAIRS),
 )
 def test_every_task_and_every_method_runs(task: str, method: str, tmp_path: Path) -> None:
     config = small(method, episodes=2, task=task, env=EnvConfig(max_episode_steps=12))

@@ -10,6 +10,7 @@ from advice import Outcome, Shield, ShieldConfig
 from advice.shields.encoder import Encoder, EncoderWeights
 from advice.shields.model import FittedModel, Points
 from advice.shields.spaces import RADII, Candidates, low_discrepancy, read_space, spread_out
+from marks import slow_but
 
 
 def candidates(space, per_dimension=11, budget=1024) -> Candidates:
@@ -128,7 +129,10 @@ def test_guard_and_guard_batch_agree_in_many_dimensions(size):
         assert one.candidates in (0, 128)
 
 
-@pytest.mark.parametrize("actions", [MultiDiscrete([3, 2]), MultiBinary(3)], ids=str)
+SEVERAL = MultiDiscrete([3, 2]), MultiBinary(3)
+
+
+@pytest.mark.parametrize("actions", slow_but(SEVERAL[:1], SEVERAL), ids=str)
 def test_actions_of_several_whole_numbers_are_replaced_by_actions_of_their_space(actions):
     """The first number of an action decides: 0 is fatal."""
     observations = Box(-1, 1, (2,))

@@ -285,6 +285,7 @@ def test_far_where_the_data_fill_little_of_the_bounds():
     assert 0 < far.sum() < 300
 
 
+@pytest.mark.slow
 def test_a_rule_for_one_of_many_discrete_actions_is_for_it_alone():
     rng = np.random.default_rng(0)
     config = ShieldConfig(hidden_size=16, fit_steps=20)

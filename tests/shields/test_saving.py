@@ -17,6 +17,7 @@ from advice import Outcome, Shield
 from advice.files import read_arrays, write_arrays
 from advice.shields.fit import Evidence, FitSummary
 from advice.types import BrokenFileError, SpaceMismatchError
+from marks import slow_but
 
 
 @pytest.fixture
@@ -62,7 +63,9 @@ def test_a_summary_with_unknown_values_survives():
     assert repr(FitSummary.from_list(stored)) == repr(summary)
 
 
-@pytest.mark.parametrize("config", [SMALL, LOOK_AHEAD], ids=["paper", "look-ahead"])
+@pytest.mark.parametrize(
+    "config", slow_but([SMALL], [SMALL, LOOK_AHEAD]), ids=["paper", "look-ahead"]
+)
 def test_an_unfitted_shield_can_be_saved_too(config, tmp_path):
     shield = Shield(OBSERVATIONS, Discrete(3), config, seed=5)
     record_random(shield, 100)

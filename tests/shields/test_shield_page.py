@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from advice import ShieldConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "shield.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_example_runs_and_the_shield_helps(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     example = next(x for x in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "Ledge" in x)
