@@ -168,8 +168,11 @@ def test_a_preset_gives_the_values_of_options_not_set(
 def test_a_task_gives_the_values_of_options_not_set(words: tuple[str, ...], gamma: float) -> None:
     for task in ("randomised-circle", "advice/RandomisedCircle-v0"):
         config = parse("train", ("--task", task, *words)).keywords["config"]  # type: ignore[attr-defined]
-        assert (config.task, config.agent.gamma) == (task, gamma)
-        assert config.env.options["motor_gain"] == 0.02
+        assert (config.task, config.agent.gamma) == ("randomised-circle", gamma)
+        assert config.env.options == {"motor_gain": 0.02, "inward_reward": 1.0}
+    own = ("--task", "randomised-circle", "--env.options", "cubes", "2", "motor_gain", "1")
+    config = parse("train", (*own, *words)).keywords["config"]  # type: ignore[attr-defined]
+    assert config.env.options == {"motor_gain": 1, "inward_reward": 1, "cubes": 2}
     assert parse("train", words).keywords["config"].env.options == {}  # type: ignore[attr-defined]
 
 

@@ -56,12 +56,10 @@ def train(
         wandb: Also log to Weights & Biases (needs advice-rl[wandb]; WANDB_MODE=offline works too).
     """
     from advice.display import TrainingDisplay
-    from advice.envs.tasks import short_name
     from advice.runs.loop import train as run
     from advice.runs.methods import check_arming
     from advice.runs.records import RunFolder
 
-    config = dataclasses.replace(config, task=short_name(config.task))
     check_arming(config)
     folder = RunFolder.of(out, config)
     display = TrainingDisplay()
@@ -337,7 +335,7 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int | None]:
     import tyro
 
     from advice.envs.tasks import short_name
-    from advice.runs.studies import for_task
+    from advice.runs.studies import for_task, with_settings, with_task_options
 
     command = COMMANDS[name]
     required = (tyro.conf.PositionalRequiredArgs,)
@@ -350,19 +348,21 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int | None]:
         short = {"-h", "--help"} & set(words) and not early.help_all
         hidden = {"task", "method"} if "tasks" in parameters else set()  # a grid has several
         config = for_task(TrainConfig(short_name(early.task), shield=PRESETS[early.preset]))
+        config = with_settings(config, {"env.options": {}})  # else each is an option of its own
         config = hide(config, hidden | RARELY_USED if short else hidden)
         words = ["--help"] if early.help_all else words
         plain = tyro.conf.arg(name="")  # --task, not --config.task
         kind = Annotated[type(config), plain]
         parameters["config"] = parameters["config"].replace(default=config, annotation=kind)
         kind = Annotated[Early, plain, tyro.conf.FlagCreatePairsOff]
-        parameters["early"] = Parameter(
-            "early", Parameter.KEYWORD_ONLY, annotation=kind, default=Early()
-        )
+        only = Parameter.KEYWORD_ONLY
+        parameters["early"] = Parameter("early", only, annotation=kind, default=Early())
 
     def bind(**options: Any) -> Callable[[], int | None]:
         if options.pop("early", None):
-            options["config"] = from_dict(TrainConfig, to_dict(options["config"]))
+            config = from_dict(TrainConfig, to_dict(options["config"]))
+            task = {"task": short_name(config.task)}
+            options["config"] = with_task_options(with_settings(config, task))
         return functools.partial(command, **options)
 
     bind.__doc__ = command.__doc__

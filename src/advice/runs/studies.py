@@ -36,14 +36,11 @@ METHOD_SETTINGS: dict[str, dict[str, Any]] = {
 """What the studies set for an agent or shield, by its name; found on seeds that are not reported
 (docs, Reproduction). ADVICE is armed after 1,000 episodes, as in the paper."""
 
-TASK_SETTINGS: dict[str, dict[str, Any]] = {
-    "randomised-circle": {
-        **{"agent.gamma": 0.98, "env.max_episode_steps": 250},
-        "env.options": {"motor_gain": 0.02, "inward_reward": 1.0},
-    },
-}
+TASK_SETTINGS = {"randomised-circle": {"agent.gamma": 0.98, "env.max_episode_steps": 250}}
 """What runs of a task set for every method alike, unless another value is given: with the circle's
 own numbers plain DDPG does not learn to stay on it (docs, How the settings were found)."""
+TASK_OPTIONS = {"randomised-circle": {"motor_gain": 0.02, "inward_reward": 1.0}}
+"""Numbers of the task's row that they change, likewise."""
 
 
 class Study(NamedTuple):
@@ -252,7 +249,14 @@ def for_task(config: TrainConfig) -> TrainConfig:
         return bool(given[group][name] == default[group][name])
 
     settings = TASK_SETTINGS.get(config.task, {})
-    return with_settings(config, {x: settings[x] for x in settings if is_default(x)})
+    config = with_settings(config, {x: settings[x] for x in settings if is_default(x)})
+    return with_task_options(config)
+
+
+def with_task_options(config: TrainConfig) -> TrainConfig:
+    """``config`` with its task's options beside those that are given."""
+    options = {**TASK_OPTIONS.get(config.task, {}), **config.env.options}
+    return with_settings(config, {"env.options": options})
 
 
 def with_settings(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
