@@ -15,5 +15,7 @@ def test_the_page_of_an_unarmed_episode_says_so(trained: Path, tmp_path: Path) -
         page = write_replay(trained, tmp_path / "page.html", episode, trust_task=True).page
         assert said in page.read_text()
     text = page.read_text()
-    assert "data.armed ? `Of the proposal" in text  # the votes needed are said if it was armed
+    assert (
+        "data.armed ? `Safe neighbours of the proposal" in text
+    )  # the votes needed are said if it was armed
     assert "The shield was not armed; at the end" in text

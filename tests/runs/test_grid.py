@@ -25,7 +25,15 @@ from advice.runs.engines import run_local, run_ray
 from advice.runs.grid import Cell, read_grid, status_of, write_grid
 from advice.runs.loop import train
 from advice.runs.records import COLUMNS, RunFolder
-from advice.runs.studies import SHIFTS, SUITES, Study, cells_of, find_suite, with_settings
+from advice.runs.studies import (
+    FOUR_TASKS,
+    SHIFTS,
+    SUITES,
+    Study,
+    cells_of,
+    find_suite,
+    with_settings,
+)
 from advice.threads import one_thread
 from advice.types import AdviceError
 from engine import run_here
@@ -44,8 +52,11 @@ def test_core_is_four_tasks_times_six_methods() -> None:
     assert {cell.config.episodes for cell in cells} == {2000}
     tuned = {cell.config.method for cell in cells if cell.config.shield != ShieldConfig()}
     assert tuned == {"advice"}
-    tuned = {cell.config.method for cell in cells if cell.config.agent != AgentConfig()}
-    assert tuned == {"csc", "ddpg-lag"}
+    on_circle = dataclasses.replace(AgentConfig(), gamma=0.98)
+    for task in FOUR_TASKS:
+        usual = on_circle if task == "randomised-circle" else AgentConfig()
+        own = [cell.config for cell in cells if cell.config.task == task]
+        assert {config.method for config in own if config.agent != usual} == {"csc", "ddpg-lag"}
 
 
 def test_suites_hold_the_papers_studies() -> None:
