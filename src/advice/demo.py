@@ -27,7 +27,7 @@ from advice.types import AdviceError, Array
 NAMES = ("DDPG", "ADVICE")
 TITLES = ("", "episodes", "violations", "goals", "neither", "mean steps", "replaced actions")
 FILMED = 5  # episodes, the first after arming
-_EVERY = 2  # steps per frame
+_EVERY = 3  # steps per frame
 _LAST = 18  # frames of a caption's last picture
 _COLOURS = {  # of a caption, by what happens
     **{"": "#20262e", "shield replaced the action": "#d55e00", "goal": "#1c7c50"},
@@ -50,7 +50,7 @@ def demo_cells(
             *(task, method, seed, episodes),
             shield=ShieldConfig(construction_episodes=construction_episodes),
             agent=AgentConfig(hidden_size=64),
-            env=EnvConfig(max_episode_steps=250),
+            env=EnvConfig(max_episode_steps=400),
         )
         config = for_task(config)
         # the user has just named the task, so that running its code is no surprise
@@ -90,7 +90,7 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
             write_video(out / "demo.mp4", side_by_side(folders, filmed))
             say(
                 f"video   {out / 'demo.mp4'}   (the first {len(filmed)} episodes after arming, "
-                "whatever happens in them; left DDPG, right ADVICE, twice as fast as real time)"
+                "whatever happens in them; left DDPG, right ADVICE, three times as fast as real time)"
             )
         except Exception as error:  # the environment cannot render, or ffmpeg is not there
             say(f"no video: {error}")
