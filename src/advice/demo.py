@@ -90,7 +90,7 @@ def run_demo(cells: list[Cell], out: Path) -> bool:
             write_video(out / "demo.mp4", side_by_side(folders, filmed))
             say(
                 f"video   {out / 'demo.mp4'}   (the first {len(filmed)} episodes after arming, "
-                "whatever happens in them; left DDPG, right ADVICE, three times as fast as real time)"
+                "whatever happens in them; left DDPG, right ADVICE, three times real time)"
             )
         except Exception as error:  # the environment cannot render, or ffmpeg is not there
             say(f"no video: {error}")
