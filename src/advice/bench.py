@@ -110,7 +110,7 @@ def demo(
     out: Path = Path("demo"),
     task: str = "randomised-goal",
     seed: int = 100,
-    episodes: int = 240,
+    episodes: int = 230,
     construction_episodes: int = 200,
 ) -> int:
     """Train plain DDPG and ADVICE from the same starts: a table, a figure, a video and a report.
