@@ -334,14 +334,14 @@ def parse(name: str, words: Sequence[str]) -> Callable[[], int | None]:
     """
     import tyro
 
-    from advice.envs.tasks import short_name
-    from advice.runs.studies import for_task, with_settings, with_task_options
-
     command = COMMANDS[name]
     required = (tyro.conf.PositionalRequiredArgs,)
     cli: Any = functools.partial(tyro.cli, prog=f"advice {name}", config=required)
     parameters = dict(signature(command, eval_str=True).parameters)
     if "config" in parameters:
+        from advice.envs.tasks import short_name
+        from advice.runs.studies import for_task, with_settings, with_task_options
+
         task = [("task", str, TrainConfig.task)]  # an option of the config, read early too
         kind: Any = dataclasses.make_dataclass("Early", task, bases=(Early,), frozen=True)
         early, _ = cli(kind, args=words, add_help=False, return_unknown_args=True)
@@ -391,7 +391,7 @@ def hide(config: Any, hidden: set[str]) -> Any:
 
 
 def usage() -> str:
-    lines = (f"  {name:<9}  {(c.__doc__ or '').splitlines()[0]}" for name, c in COMMANDS.items())
+    lines = [f"  {name:<9}  {(c.__doc__ or '').splitlines()[0]}" for name, c in COMMANDS.items()]
     return USAGE.format("\n".join(lines))
 
 

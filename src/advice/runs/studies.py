@@ -242,15 +242,10 @@ def cells_of(
 
 def for_task(config: TrainConfig) -> TrainConfig:
     """``config`` with its task's settings in place of the defaults."""
-    default, given = to_dict(TrainConfig()), to_dict(config)
-
-    def is_default(dotted: str) -> bool:
-        group, name = dotted.split(".")
-        return bool(given[group][name] == default[group][name])
-
-    settings = TASK_SETTINGS.get(config.task, {})
-    config = with_settings(config, {x: settings[x] for x in settings if is_default(x)})
-    return with_task_options(config)
+    default, given = flat(TrainConfig()), flat(config)
+    settings = TASK_SETTINGS.get(config.task, {}).items()
+    changed = {name: value for name, value in settings if given[name] == default[name]}
+    return with_task_options(with_settings(config, changed))
 
 
 def with_task_options(config: TrainConfig) -> TrainConfig:
