@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 
 from advice.config import TrainConfig
 from advice.display import GridDisplay
+from advice.runs.branching import share_beginnings
 from advice.runs.engines import run_local
 from advice.runs.grid import Cell, status_of
 from advice.runs.studies import Study, cells_of
 
 SEEDS = (100, 101, 102)
-EPISODES = 600
+EPISODES = 400
 ENOUGH = 0.95
 """Share of DDPG's successes that a trial must reach."""
 TRIALS: dict[str, tuple[Mapping[str, Any], ...]] = {
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--methods", nargs="*", default=list(TRIALS), choices=list(TRIALS))
+    parser.add_argument("--seeds", nargs="*", type=int, default=list(SEEDS), choices=SEEDS)
     parser.add_argument("--dry-run", action="store_true", help="run nothing")
     args = parser.parse_args()
     trials = [
@@ -124,10 +126,10 @@ def main() -> None:
         for number, settings in enumerate(TRIALS[method], start=1)
     ]
     base = TrainConfig(episodes=args.episodes)
-    cells = [cells_of([trial.study], SEEDS, args.out, base) for trial in trials]
+    cells = [cells_of([trial.study], args.seeds, args.out, base) for trial in trials]
     if not args.dry_run:
         # seed by seed, so that an early stop leaves something to compare
-        in_order = [runs[i] for i in range(len(SEEDS)) for runs in cells]
+        in_order = share_beginnings([runs[i] for i in range(len(args.seeds)) for runs in cells])
         todo = [cell for cell in in_order if not cell.folder.done_file.exists()]
         with GridDisplay(in_order, args.parallel) as display:
             run_local(todo, display.update, args.parallel)
