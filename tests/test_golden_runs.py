@@ -74,7 +74,10 @@ def processor() -> str:
 
 def numbers() -> dict[str, int]:
     """The number of the training of each run."""
-    return {name: training_version(run["method"]) for name, run in RUNS.items()}
+    return {
+        name: training_version(run["method"], run.get("shield", PAPER).arm)
+        for name, run in RUNS.items()
+    }
 
 
 def digest(parts: list[bytes]) -> str:
@@ -159,6 +162,8 @@ def test_a_part_is_raised_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TRAINING_VERSIONS, "advice", TRAINING_VERSIONS["advice"] + 1)
     raised = {name for name, number in numbers().items() if number != before[name]}
     assert raised == {name for name in RUNS if "advice" in name}
+    assert training_version("ddpg", "early") == training_version("ddpg", "fixed")
+    assert training_version("sac+advice", "early") > training_version("sac+advice", "fixed")
 
 
 def record() -> None:

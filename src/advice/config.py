@@ -131,6 +131,9 @@ class ShieldConfig(AutoencoderConfig):
     are safe, violations unsafe, the rest is not used."""
     refit_episodes: int = 50
     """Fit anew on all that was seen after this many episodes and 15 % more steps; 0: never."""
+    probe_violations: int = 8
+    """After this many episodes with a violation one goes unguarded, so that a shield which armed
+    itself early is disarmed when there would be fewer without it; 0: never."""
     hold: int | None = None
     """A replacement is executed again, up to this many steps in all, while it stays safe; not
     given: the slower observations change, the longer, up to 15."""

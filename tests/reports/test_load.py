@@ -126,12 +126,13 @@ def test_commits_with_equal_golden_runs_are_one_code(tmp_path: Path) -> None:
 def test_the_present_numbers_of_several_methods_are_one_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TRAINING_VERSIONS, "advice", 1)
+    for part in ("advice", "early"):
+        monkeypatch.setitem(TRAINING_VERSIONS, part, 1)
     for method, seed, number in (
         ("ddpg", 0, 2),
         ("rcpo", 0, 2),
-        ("advice", 0, 3),
-        ("advice", 1, 2),
+        ("advice", 0, 4),
+        ("advice", 1, 3),
     ):
         config = dataclasses.replace(BASE, method=method, seed=seed)
         write_run(tmp_path, config, provenance=PROVENANCE | {"training": number})

@@ -14,7 +14,7 @@ import pytest
 import advice
 from advice.shields.cautiousness import FIRST_LOOK, REACHES, Effect
 from advice.shields.session import SessionOptions, ShieldSession
-from advice.types import OneClassError, Outcome
+from advice.types import OneClassError, Outcome, Verdict
 
 QUICK = advice.ShieldConfig(
     hidden_size=16, fit_steps=30, refit_episodes=0, construction_episodes=30
@@ -32,8 +32,8 @@ def tail(least: int, trials: int, share: float) -> float:
 class Life:
     """Tells an effect of episodes by how many violations and steps they have."""
 
-    def __init__(self, *reaches: int) -> None:
-        self.effect, self.total = Effect(reaches or REACHES), (0, 0)
+    def __init__(self, *reaches: int, probe_violations: int = 0) -> None:
+        self.effect, self.total = Effect(reaches or REACHES, probe_violations), (0, 0)
         self.effect.judged = True
 
     def __call__(self, armed: bool, violations: int, steps: int) -> str:
@@ -43,6 +43,11 @@ class Life:
             self.total = self.total[0] + violated, self.total[1] + length
             found = self.effect.count(armed, *self.total) or found
         return found
+
+    def probe(self, violations: int, steps: int) -> str:
+        """One unguarded episode while armed."""
+        self.total = self.total[0] + violations, self.total[1] + steps
+        return self.effect.count(True, *self.total, guarded=False)
 
 
 def test_a_shield_that_helps_is_left_alone() -> None:
@@ -93,10 +98,68 @@ def test_a_shield_that_harms_at_every_reach_is_disarmed() -> None:
     assert found == [*["fit anew"] * (len(REACHES) - 1), "disarm"]
 
 
+def test_a_probe_is_due_after_some_violations() -> None:
+    told = Life(probe_violations=8)
+    told(False, 20, 1000)
+    told(True, 7, 500)
+    assert not told.effect.probe_due
+    told(True, 1, 500)
+    assert told.effect.probe_due
+    assert told.probe(1, 20) == ""
+    assert not told.effect.probe_due
+    assert told.effect.probes[0] == (8, 1000, 1, 20)
+    assert (told.effect.unarmed, told.effect.armed) == ((21, 1020), (8, 1000))
+    never = Life()
+    never(True, 100, 1000)
+    assert not never.effect.probe_due
+
+
+def test_a_shield_with_which_probes_show_harm_is_disarmed() -> None:
+    # before arming 0.1 violations a step, with it 0.04, by now without it 2 in 300 steps
+    told = Life(probe_violations=8)
+    told(False, 100, 1000)
+    found = []
+    for violations in (1, 0, 1):
+        told(True, 8, 200)
+        found.append(told.probe(violations, 100))
+    assert found == ["", "", "disarm"], "three probes are the least"
+    assert tail(24, 26, 600 / 900) < 0.02
+    assert told.effect.unarmed == (2, 300)
+    told.effect.disarm()
+    assert (told.effect.disarmed, len(told.effect.probes)) == (1, 0)
+    # more often with it, but not more than chance may give: enough for one disarmed before
+    found = []
+    for _ in range(3):
+        told(True, 8, 200)
+        found.append(told.probe(1, 30))
+    assert found == ["", "", "disarm"]
+    assert tail(24, 27, 600 / 690) > 0.02
+
+
+def test_a_first_shield_has_twelve_probes_to_show_some_help() -> None:
+    told = Life(1, probe_violations=8)
+    told(False, 100, 1000)
+    found = []
+    for _ in range(12):
+        told(True, 8, 200)
+        found.append(told.probe(1, 30))
+    assert found == [*[""] * 11, "disarm"]
+
+
+def test_a_shield_that_helps_stays_whatever_the_probes() -> None:
+    told = Life(probe_violations=8)
+    told(False, 100, 1000)
+    for _ in range(40):
+        told(True, 8, 200)
+        assert told.probe(1, 20) == ""
+    assert len(told.effect.probes) == 12
+
+
 def test_counts_survive_a_file() -> None:
     told = Life()
     told(False, 30, 1000)
     told(True, 12, 200)
+    told.probe(1, 10)
     again = Effect.from_list(told.effect.to_list())
     assert again.to_list() == told.effect.to_list()
     assert again.tried == told.effect.tried != {}
@@ -105,6 +168,7 @@ def test_counts_survive_a_file() -> None:
         [1, 2, 3, 4, 5, 6, 7, 8, 9, 1000, 0, []],
         [1, 2, 3, 4, 5, 6, 7, 8, 10**9, 1, 0, []],
         [10**400, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, []],
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, [], [[1, 2], [3, 4, 5, -6]]],
     ):
         with pytest.raises(ValueError, match="eleven numbers"):
             Effect.from_list(senseless)
@@ -142,11 +206,34 @@ def test_a_shield_that_harms_is_disarmed_and_says_so() -> None:
     assert not shield.armed
     assert any("disarmed" in message for message in said)
     assert not shield.wants_fit, "a trial comes after twice as many violations, not at once"
-    assert shield._next_trial == 2 * (before + FIRST_LOOK)
+    probes = 1  # after eight violations
+    assert shield._next_trial == 2 * (before + FIRST_LOOK + probes)
     arrays, document = shield.snapshot()
     copy = advice.Shield(*shield.space, QUICK)
     copy.restore(arrays, document)
     assert (copy.armed, copy.effect.to_list()) == (False, shield.effect.to_list())
+
+
+def test_a_probe_is_not_guarded_and_leaves_k_alone() -> None:
+    session, _ = armed_session(dataclasses.replace(QUICK, probe_violations=1))
+    shield: Any = session.shield
+    shield.guard = lambda *_, **__: pytest.fail("a probe is not guarded")
+    shield.effect._since_probe = (1, 10)
+    session.end_episode()  # the next episode is chosen then
+    k = list(shield._cautiousness.violations)
+    live(session, 1, 1.0, seed=2)
+    assert shield.armed
+    assert len(shield.effect.probes) == 1
+    assert list(shield._cautiousness.violations) == k
+
+
+def test_of_several_environments_one_probes() -> None:
+    session, _ = armed_session(dataclasses.replace(QUICK, probe_violations=1))
+    session.shield.effect._since_probe = (1, 10)  # type: ignore[attr-defined]
+    several = ShieldSession(*session.shield.space, SessionOptions(shield=session.shield), 3)  # type: ignore[attr-defined]
+    assert [episode.guarded for episode in several._episodes] == [False, True, True]
+    verdicts = several.guard_batch(np.zeros((3, 2), np.float32), np.zeros((3, 1), np.float32))
+    assert verdicts[0]._replace(action=None) == Verdict(None)
 
 
 def test_a_shield_armed_after_fixed_episodes_stays_armed() -> None:

@@ -69,7 +69,7 @@ class Run(NamedTuple):
     @property
     def code(self) -> str:
         """What made the run; several if it was resumed."""
-        present = training_version(self.config.method)
+        present = training_version(self.config.method, self.config.shield.arm)
         made = (self.provenance, *self.provenance.get("resumed", ()))
         return ", then ".join(dict.fromkeys(_version(one, present) for one in made))
 

@@ -115,7 +115,7 @@ def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
 
     Does nothing if other code made the trunk or it did not keep its agent there.
     """
-    made, now = trunk.read_document()["provenance"], provenance(trunk.read_config().method)
+    made, now = trunk.read_document()["provenance"], provenance(trunk.read_config())
     kept, records = trunk.kept_file(episodes), trunk.read_episodes()
     if any(made.get(name) != now[name] for name in ("training", "versions")):
         return

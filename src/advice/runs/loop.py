@@ -247,7 +247,7 @@ class ActiveRun:
             episode.success,
             episode.interventions,
             episode.no_safe_action,
-            k,
+            k if episode.guarded else 0,
             float(agent.multiplier),
             round(time.perf_counter() - began, 6),
         )

@@ -35,6 +35,7 @@ TRAINING_VERSIONS = {
     "loop": 2,  # with the tasks and DDPG, which nearly all methods use
     **{"ddpg-lag": 0, "rcpo": 0, "csc": 0, "td3": 0, "sac": 0},
     **{"tabular": 0, "advice": 1},
+    "early": 1,  # of advice, where the shield arms early and is judged from then on
 }
 """A part's number is raised with every change of it that alters what a training gives, which
 tests/test_golden_runs.py checks. Runs of different commits may be compared if the sums of the
@@ -62,12 +63,15 @@ def is_finished(config: TrainConfig, episodes: int, violations: int) -> bool:
     return episodes >= config.episodes or (budget is not None and violations >= budget)
 
 
-def training_version(method: str) -> int:
+def training_version(method: str, arm: str) -> int:
     """The number of the training of a method: the sum of its parts', so each change raises it."""
-    return sum(TRAINING_VERSIONS.get(part, 0) for part in ("loop", *method.split("+")))
+    parts = ["loop", *method.split("+")]
+    if "advice" in parts and arm == "early":
+        parts.append("early")
+    return sum(TRAINING_VERSIONS.get(part, 0) for part in parts)
 
 
-def provenance(method: str) -> dict[str, Any]:
+def provenance(config: TrainConfig) -> dict[str, Any]:
     """Versions, commit, machine and command: what one needs to repeat a run."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:
@@ -77,7 +81,7 @@ def provenance(method: str) -> dict[str, Any]:
             versions[package] = None
     return {
         "versions": versions,
-        "training": training_version(method),
+        "training": training_version(config.method, config.shield.arm),
         "commit": _commit(),
         "platform": platform.platform(),
         "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
@@ -225,7 +229,7 @@ class RunFolder:
             shutil.rmtree(self.checkpoint)
 
     def write_config(self, config: TrainConfig) -> None:
-        made = provenance(config.method)
+        made = provenance(config)
         write_json(self.config_file, {"config": to_dict(config), "provenance": made})
 
     def read_document(self) -> dict[str, Any]:
@@ -254,8 +258,7 @@ class RunFolder:
 
     def note_resume(self, episode: int) -> None:
         """Add to the provenance if other code than before goes on after ``episode``."""
-        document = self.read_document()
-        made, now = document["provenance"], provenance(document["config"].get("method", ""))
+        made, now = self.read_document()["provenance"], provenance(self.read_config())
         before = made.get("resumed", [])
         code = {name: now[name] for name in ("training", "commit", "versions")}
         if any((before or [made])[-1].get(name) != value for name, value in code.items()):

@@ -1,7 +1,8 @@
 """How cautious to be, by the violations so far.
 
 K follows recent violations (the paper's double sliding window), and a shield with which they are
-hardly less frequent than without it looks farther ahead or is disarmed.
+hardly less frequent than without it looks farther ahead or is disarmed. An agent that learns would
+have fewer by and by without it, too, so now and then an episode goes unguarded, as a probe.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from scipy.special import bdtrc
 
@@ -26,6 +27,8 @@ MOST_ROUNDS = 40
 IMPOSSIBLE = 1e9  # stands for the ratio of a reach that cannot be fitted
 CHANCE = 0.02
 """A look finds harm where chance alone would give as many violations with this probability."""
+LEAST_PROBES, MOST_PROBES = 3, 12
+"""Harm is looked for among the latest probes, which are episodes without the shield."""
 
 Finding = Literal["", "fit anew", "disarm"]
 
@@ -101,35 +104,70 @@ class Cautiousness:
             self.k = update_k(self.k, c.k_max, tuple(self.violations), *windows, c.k_rule)
 
 
+def harms(before: int, steps_before: int, after: int, steps_after: int) -> bool:
+    """True if the violations with a shield, ``after``, are too many for chance.
+
+    Where a shield changes nothing, chance splits the violations in proportion to the steps, so the
+    ones with the shield are binomial.
+    """
+    share = steps_after / max(1, steps_before + steps_after)
+    return bool(bdtrc(after - 1, before + after, share) < CHANCE)
+
+
+def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+class Round(NamedTuple):
+    """Violations and steps of some guarded episodes, and of the unguarded one that ended them."""
+
+    violations: int
+    steps: int
+    unguarded_violations: int
+    unguarded_steps: int
+
+
 class Effect:
     """Violations and steps without a shield and with it, which may try several ``reaches``.
 
     After enough violations a shield that hardly helps goes on to the next reach. After the last one
     the best stays, and if it does not help either, all are tried again with twice as many
-    violations each: there is more to learn from then.
+    violations each: there is more to learn from then. A probe is due after ``probe_violations``
+    episodes with a violation (0: never); a shield that does harm beside its probes is disarmed.
     """
 
-    def __init__(self, reaches: tuple[int, ...] = REACHES) -> None:
-        self._reaches = reaches
+    def __init__(self, reaches: tuple[int, ...] = REACHES, probe_violations: int = 0) -> None:
+        self._reaches, self._probe_violations = reaches, probe_violations
         self.unarmed, self.armed = (0, 0), (0, 0)
         self.reach, self.rounds, self.disarmed, self.next_look = 1, 0, 0, FIRST_LOOK
         self.judged = False  # a shield that the user fitted is not judged
         self.tried: dict[int, float] = {}  # violations per step beside those without, by reach
         self._seen = (0, 0)
+        self._since_probe = (0, 0)
+        self.probes: deque[Round] = deque(maxlen=MOST_PROBES)
 
-    def count(self, armed: bool, violations: int, steps: int) -> Finding:
+    @property
+    def probe_due(self) -> bool:
+        """True if the next episode is to go unguarded."""
+        return self.judged and 0 < self._probe_violations <= self._since_probe[0]
+
+    def count(self, armed: bool, violations: int, steps: int, guarded: bool = True) -> Finding:
         """Note an episode that ended, by all violations and steps so far; what is to be done.
 
         An episode counts as one violation, however many it has.
         """
         of_episode = min(1, violations - self._seen[0]), steps - self._seen[1]
         self._seen = violations, steps
-        if not armed:
-            self.unarmed = self.unarmed[0] + of_episode[0], self.unarmed[1] + of_episode[1]
+        if not (armed and guarded):
+            self.unarmed = _sum(self.unarmed, of_episode)
+        if not (armed and self.judged):
             return ""
-        if not self.judged:
-            return ""
-        self.armed = self.armed[0] + of_episode[0], self.armed[1] + of_episode[1]
+        if not guarded:
+            self.probes.append(Round(*self._since_probe, *of_episode))
+            self._since_probe = (0, 0)
+            return self._judge_by_probes()
+        self._since_probe = _sum(self._since_probe, of_episode)
+        self.armed = _sum(self.armed, of_episode)
         if self.armed[0] < self.next_look or self.unarmed[0] < FIRST_LOOK:
             return ""
         self.next_look = 2 * self.armed[0]
@@ -143,16 +181,38 @@ class Effect:
         was, self.reach = self.reach, left[0] if left else best
         found: Finding = "" if self.reach == was else "fit anew"
         if not left:
-            if self.tried[best] > 1 and (len(self._reaches) > 1 or self._harms()):
+            several = len(self._reaches) > 1
+            if self.tried[best] > 1 and (several or harms(*self.unarmed, *self.armed)):
                 found = "disarm"
             self.rounds, self.tried = min(self.rounds + 1, MOST_ROUNDS), {}
         if found:
             self.armed, self.next_look = (0, 0), FIRST_LOOK << self.rounds
         return found
 
+    def _judge_by_probes(self) -> Finding:
+        """Disarm if the latest probes show harm, or many of them no help at all.
+
+        A shield that was disarmed before must help soon.
+        """
+        count, many = len(self.probes), LEAST_PROBES if self.disarmed else MOST_PROBES
+        after, steps_after, before, steps_before = (sum(x) for x in zip(*self.probes, strict=True))
+        no_help = count >= many and after * steps_before > before * steps_after
+        harm = count >= LEAST_PROBES and harms(before, steps_before, after, steps_after)
+        if not (no_help or harm):
+            return ""
+        self.unarmed = before, steps_before  # what was before these is out of date
+        return "disarm"
+
+    def disarm(self) -> None:
+        """Note that the shield was disarmed: the next one is judged by what comes from then on."""
+        self.disarmed += 1
+        self.armed, self.next_look = (0, 0), FIRST_LOOK << self.rounds
+        self._since_probe = (0, 0)
+        self.probes.clear()
+
     def for_another_use(self, violations: int, steps: int) -> Effect:
         """What stays of it where a saved shield is used: not what was before it was armed."""
-        effect = Effect(self._reaches)
+        effect = Effect(self._reaches, self._probe_violations)
         effect.reach = self.reach if self.reach in self._reaches else self._reaches[0]
         effect.disarmed, effect._seen = self.disarmed, (violations, steps)
         return effect
@@ -163,29 +223,31 @@ class Effect:
         (before, steps_before), (after, steps_after) = self.unarmed, self.armed
         return (after / max(1, steps_after)) / (before / max(1, steps_before))
 
-    def _harms(self) -> bool:
-        """Where a shield changes nothing, chance splits the violations in proportion to the steps,
-        so the ones with the shield are binomial."""
-        (before, steps_before), (after, steps_after) = self.unarmed, self.armed
-        share = steps_after / max(1, steps_before + steps_after)
-        return bool(bdtrc(after - 1, before + after, share) < CHANCE)
-
     def to_list(self) -> list[Any]:
         """Plain values for a file."""
         counts = [*self.unarmed, *self.armed, *self._seen]
         state = [self.next_look, self.disarmed, self.rounds, self.reach, int(self.judged)]
-        return [*counts, *state, list(self.tried.items())]
+        probes = [self._since_probe, *self.probes]
+        return [*counts, *state, list(self.tried.items()), [list(x) for x in probes]]
 
     @staticmethod
-    def from_list(values: list[Any], reaches: tuple[int, ...] = REACHES) -> Effect:
-        """The counts that :meth:`to_list` described; ValueError if they are none."""
-        *counts, tried = values
-        numbers = [int(x) for x in counts]
-        effect = Effect(reaches)
+    def from_list(
+        values: list[Any], reaches: tuple[int, ...] = REACHES, probe_violations: int = 0
+    ) -> Effect:
+        """The counts that :meth:`to_list` described; ValueError if they are none.
+
+        The probes may be missing.
+        """
+        numbers, tried = [int(x) for x in values[:11]], values[11]
+        effect = Effect(reaches, probe_violations)
+        (since, seen), *rounds = values[12] if len(values) > 12 else [(0, 0)]
+        effect._since_probe = int(since), int(seen)
+        effect.probes.extend(Round(*(int(x) for x in numbers)) for numbers in rounds)
         effect.tried = {int(reach): float(ratio) for reach, ratio in tried}
         valid = len(numbers) == 11 and 0 <= min(numbers) <= max(numbers) < 2**53
+        valid &= all(x >= 0 for row in (effect._since_probe, *effect.probes) for x in row)
         if not (valid and {numbers[9], *effect.tried} <= {*REACHES} and numbers[8] <= MOST_ROUNDS):
-            raise ValueError("effect: expected eleven numbers and the reaches tried")
+            raise ValueError("effect: expected eleven numbers, the reaches tried and the probes")
         effect.unarmed, effect.armed = (numbers[0], numbers[1]), (numbers[2], numbers[3])
         effect._seen = numbers[4], numbers[5]
         effect.next_look, effect.disarmed, effect.rounds, effect.reach = numbers[6:10]

@@ -107,6 +107,8 @@ class Episode:
     """The current episode of one environment."""
 
     labels: EpisodeLabels
+    guarded: bool = True
+    """False for a probe, an episode without the shield that says whether it helps."""
     steps: int = 0
     cost: float = 0.0
     violated: bool = False
@@ -166,14 +168,18 @@ class ShieldSession:
         certified = options.certified or (certificate.bound if certificate else 1.0)
         self.alarm = DriftAlarm(certified) if certified < 1 else None
         self.violation_source = ""  # what reports violations, as far as seen
-        self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unarmed
+        self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unguarded
         self.one_class = self._unexplained = False  # warnings that have been given
-        self._rates = np.zeros((2, 2))  # violations and steps, unarmed and armed
+        self._rates = np.zeros((2, 2))  # violations and steps, unguarded and guarded
         self._useless = False  # violations are as frequent as before arming, which has been said
-        self._episodes = [self._new_episode() for _ in range(num_envs)]
+        self._episodes: list[Episode] = []
+        for _ in range(num_envs):
+            self._episodes.append(self._new_episode())
 
     def _new_episode(self) -> Episode:
-        return Episode(EpisodeLabels(self.config.labels, self.config.unsafe_per_episode))
+        labels = EpisodeLabels(self.config.labels, self.config.unsafe_per_episode)
+        probing = not all(episode.guarded for episode in self._episodes)
+        return Episode(labels, probing or not getattr(self.shield, "probe_due", False))
 
     @property
     def budget_spent(self) -> bool:
@@ -201,7 +207,10 @@ class ShieldSession:
         seen, rate = self._features(obs), self.rate_actions
         if (agent := rate) is not None and self.options.features is not None:
             rate = lambda _, actions: agent(obs, actions)  # noqa: E731 - its own observation
-        verdict = self._episodes[env_index].guard(self.shield, seen, proposed, rate)
+        episode = self._episodes[env_index]
+        verdict = Verdict(proposed)
+        if episode.guarded:
+            verdict = episode.guard(self.shield, seen, proposed, rate)
         return self._begin_step(env_index, seen, obs, proposed, verdict)
 
     def guard_batch(
@@ -214,8 +223,8 @@ class ShieldSession:
             together = None  # the agent rates one observation at a time
         verdicts, batch = [Verdict(action) for action in proposed], []
         for i in range(self.num_envs) if env_indices is None else env_indices:
-            guard = self._episodes[i].guard
-            if together is None or guard.inside or guard.held:
+            guard, guarded = self._episodes[i].guard, self._episodes[i].guarded
+            if together is None or guard.inside or guard.held or not guarded:
                 verdicts[i] = self.guard(obs[i], proposed[i], i)
             else:
                 batch.append(i)
@@ -316,21 +325,24 @@ class ShieldSession:
     def end_episode(self, env_index: int = 0, fit: bool = True) -> Episode:
         """Close an episode and return it; ``fit`` also fits the shield if that is due."""
         episode, alarm, was_armed = self._episodes[env_index], self.alarm, self.shield.armed
+        guarded = was_armed and episode.guarded
         for step in episode.waiting:
             self.shield.record(*step)
-        if not was_armed:
+        if not guarded:
             if episode.violated:
                 self.usual_cost.append(episode.cost)
         elif alarm is not None and not alarm.alarmed and alarm.update(episode.violated):
             self._warn(f"drift alarm: {alarm.warning}")
-        self._compare(episode)
+        self._compare(episode, guarded)
         # K counts violations that cost at least what was usual before arming; where a violation
         # ends the episode, every violation costs the same
         usual = sum(self.usual_cost) / max(1, len(self.usual_cost))
-        self.shield.end_episode(episode.violated and episode.cost >= usual * (1 - 1e-9))
+        probe = {} if episode.guarded else {"guarded": False}  # other shields do not know it
+        self.shield.end_episode(episode.violated and episode.cost >= usual * (1 - 1e-9), **probe)
         if was_armed and not self.shield.armed:
+            than = "before it was armed" if episode.guarded else "in recent episodes without it"
             self._warn(
-                "the shield is disarmed: violations have become more frequent since it was armed. "
+                f"the shield is disarmed: violations are more frequent with it than {than}. "
                 "It goes on recording and tries again when twice as many have been seen"
             )
         self._episodes[env_index] = self._new_episode()
@@ -339,10 +351,10 @@ class ShieldSession:
             self.fit_if_due()
         return episode
 
-    def _compare(self, episode: Episode) -> None:
+    def _compare(self, episode: Episode, armed: bool) -> None:
         """Say, once, that violations are as frequent as before arming, when enough were seen."""
-        rates, armed = self._rates, int(self.shield.armed)
-        rates[armed] += episode.violated, episode.steps
+        rates = self._rates
+        rates[int(armed)] += episode.violated, episode.steps
         (before, steps_before), (after, steps_after) = rates
         enough = armed and min(before, after) >= ENOUGH and not self._useless
         if enough and after / steps_after >= before / steps_before:

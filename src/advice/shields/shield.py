@@ -76,7 +76,7 @@ class Shield(Decisions):
         self._next_trial = FIRST_TRIAL  # violations after which arming early is tried
         self._fitted_at = (0, 0)  # episodes and steps recorded at the last fit
         self._reaches = REACHES if self.config.refit_episodes else REACHES[:1]
-        self.effect, self._refit_now = Effect(self._reaches), False
+        self.effect, self._refit_now = self._new_effect(), False
         self.summary: FitSummary | None = None
 
     # -- state ---------------------------------------------------------------------------------
@@ -114,6 +114,16 @@ class Shield(Decisions):
         within = self._memory.episode < self.config.construction_episodes
         return not self.armed and (within or self.effect.disarmed > 0)
 
+    @property
+    def probe_due(self) -> bool:
+        """True if the next episode should go unguarded: would there be fewer violations?"""
+        return self.armed and not self._must_stay and self.effect.probe_due
+
+    @property
+    def _must_stay(self) -> bool:
+        """True if rules or a calibration keep it armed."""
+        return bool(self.rules) or self.calibrated is not None
+
     def __repr__(self) -> str:
         state = f"armed, K={self.k}/{self.config.k_max}" if self.armed else "unarmed"
         seen = f"{self._memory.seen} steps, {self._memory.violations} unsafe"
@@ -134,27 +144,30 @@ class Shield(Decisions):
             return
         self._memory.add(self.space.features(obs, action), outcome)
 
-    def end_episode(self, violated: bool) -> None:
-        """Close an episode; once armed, K follows the violations.
+    def end_episode(self, violated: bool, *, guarded: bool = True) -> None:
+        """Close an episode; once armed, K follows the violations of ``guarded`` ones.
 
         A shield armed early tries another reach if violations are hardly less frequent than before,
-        and is disarmed until there are twice as many if they are more frequent with each reach.
+        and is disarmed until there are twice as many if they are more frequent with each reach or
+        than in the latest unguarded episodes.
         """
-        self._cautiousness.end_episode(violated, self.armed)
+        if guarded or not self.armed:
+            self._cautiousness.end_episode(violated, self.armed)
         if self.calibrated is not None:  # fewer votes were not shown to be enough
             self._cautiousness.k = max(self.k, self.calibrated.k)
         memory, config = self._memory, self.config
         memory.end_episode()
         if (config.arm, config.labels, self.compacted) == ("early", "hindsight", None):
-            self._act_on(self.effect.count(self.armed, memory.violations, memory.seen))
+            seen = memory.violations, memory.seen
+            self._act_on(self.effect.count(self.armed, *seen, guarded))
 
     def _act_on(self, found: Finding) -> None:
         """Fit anew soon, or disarm; but rules and a calibration keep a shield armed."""
         self._refit_now |= found == "fit anew"
-        if found == "disarm" and not (self.rules or self.calibrated):
+        if found == "disarm" and not self._must_stay:
             self._model = self.summary = self._far = self._checks = None
             self.certificate, self._risk_limit, self._refit_now = None, None, False
-            self.effect.disarmed += 1
+            self.effect.disarm()
             self._next_trial = 2 * self._memory.violations
 
     def fit(self, progress: Callable[[FitProgress], None] | None = None) -> FitSummary:
@@ -272,8 +285,10 @@ class Shield(Decisions):
         arrays, document = self.snapshot()
         document["certificate"] = self.certificate
         more = len(self.rules) or self._far or self.calibrated or self.compacted
-        if document["config"]["far"] is None:
-            del document["config"]["far"]  # a reader of version 2 does not know it
+        document["effect"] = document["effect"][:12]  # readers of version 2 know no probes
+        for name in ("far", "probe_violations"):  # nor these
+            if document["config"][name] == getattr(ShieldConfig, name):
+                del document["config"][name]
         write_arrays(path, arrays, document, _KIND, _OVERRULED if more else _PLAIN)
         self.card().write(Path(path))
 
@@ -377,7 +392,7 @@ class Shield(Decisions):
         rules = Rules.from_document(given, self.space)
         used = Counter({str(x): int(y) for x, y in document.get("used", {}).items()})
         counts = document.get("effect", Effect().to_list())  # version 2 has none
-        effect = Effect.from_list(counts, self._reaches)
+        effect = Effect.from_list(counts, self._reaches, self.config.probe_violations)
         self._memory, self._cautiousness, self._rng, self._model = memory, cautiousness, rng, model
         self._next_trial, self._fitted_at, self.summary = next_trial, (episodes, steps), summary
         self.rules, self.used, self.compacted, self.effect = rules, used, compacted, effect
@@ -386,6 +401,9 @@ class Shield(Decisions):
         self._far, self.calibrated = far, calibrated
         self._risk_limit = calibrated.risk_limit if calibrated else None
         self._prepare()
+
+    def _new_effect(self) -> Effect:
+        return Effect(self._reaches, self.config.probe_violations)
 
     def _new_memory(self) -> StepMemory:
         space = self.space
