@@ -141,7 +141,7 @@ def test_the_present_numbers_of_several_methods_are_one_code(
         name: [run.config.seed for run in runs] for name, runs in found.tasks[0].methods.items()
     }
     assert seeds == {"ddpg": [0], "rcpo": [0], "advice": [0]}
-    assert "training 2, the report's is the present training" in reasons(found)
+    assert "training 3, the report's is the present training" in reasons(found)
 
 
 def test_a_run_that_other_code_went_on_with_is_of_both(tmp_path: Path) -> None:
