@@ -34,7 +34,7 @@ RECORDED = Path(__file__).parent / "data" / "golden_runs.json"
 AGENT = AgentConfig(hidden_size=32, batch_size=32, noise_dt=0.5, warmup_steps=0)
 SMALL: Any = {"construction_episodes": 20, "hidden_size": 32, "intervention_penalty": 0.05}
 PAPER = dataclasses.replace(PRESETS["paper"], max_epochs=8, **SMALL)
-DEFAULT = ShieldConfig(fit_steps=200, refit_episodes=5, arm="fixed", **SMALL)
+DEFAULT = ShieldConfig(fit_steps=200, refit_episodes=5, arm="fixed", learn_from="both", **SMALL)
 CORRIDOR = {"task": "tiny:Corridor", "episodes": 40}
 DRIVING = {
     "task": "randomised-goal",

@@ -28,7 +28,7 @@ EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
     "AgentConfig": {"warmup_steps": 0},
     "ShieldConfig": {
         **{"arm": "fixed", "labels": "paper", "refit_episodes": 0},
-        **{"hold": 0, "learn_from": "executed"},
+        **{"hold": 0, "learn_from": "executed", "probe_violations": 0},
     },
 }
 """What settings that saved files of earlier versions lack were in those versions."""
@@ -137,7 +137,7 @@ class ShieldConfig(AutoencoderConfig):
     hold: int | None = None
     """A replacement is executed again, up to this many steps in all, while it stays safe; not
     given: the slower observations change, the longer, up to 15."""
-    learn_from: Literal["both", "executed", "proposed"] = "both"
+    learn_from: Literal["both", "executed", "proposed"] = "executed"
     """What the agent learns from an intervention: the executed action, the proposed one with what
     really happened, or both. ``intervention_penalty`` comes on top."""
     fit_steps: int = 3000
@@ -177,7 +177,6 @@ PRESETS = {
         labels="paper",
         refit_episodes=0,
         hold=0,
-        learn_from="executed",
         fallback="proposed",
         candidate_budget=1024,
         capacity_per_class=50_000,

@@ -285,10 +285,8 @@ class Shield(Decisions):
         arrays, document = self.snapshot()
         document["certificate"] = self.certificate
         more = len(self.rules) or self._far or self.calibrated or self.compacted
-        document["effect"] = document["effect"][:12]  # readers of version 2 know no probes
-        for name in ("far", "probe_violations"):  # nor these
-            if document["config"][name] == getattr(ShieldConfig, name):
-                del document["config"][name]
+        if document["config"]["far"] is None:
+            del document["config"]["far"]  # a reader of version 2 does not know it
         write_arrays(path, arrays, document, _KIND, _OVERRULED if more else _PLAIN)
         self.card().write(Path(path))
 
