@@ -35,6 +35,7 @@ EARLIER_SETTINGS: dict[str, dict[str, Any]] = {
 LIMITS: dict[str, tuple[Any, Any]] = {
     **dict.fromkeys(("gamma", "tau", "threshold", "plateau_factor"), (0, 1)),
     **dict.fromkeys(("refit_episodes", "hold", "warmup_steps", "most_restarts"), (0, math.inf)),
+    "probe_violations": (0, math.inf),
     **dict.fromkeys(("margin", "initial_temperature"), (1e-12, 1e12)),
     **dict.fromkeys(("learning_rate", "actor_learning_rate", "critic_learning_rate"), (0, 1e3)),
     "temperature_learning_rate": (0, 1e3),
