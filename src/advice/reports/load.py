@@ -20,8 +20,15 @@ import numpy as np
 from advice.config import TrainConfig, flat
 from advice.reports.statistics import Floats
 from advice.reports.style import METHOD_LOOKS, method_label, method_order
-from advice.runs.records import COLUMNS, RunFolder, file_name, is_finished, training_version
-from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, WITH_SHIELD, study_name
+from advice.runs.records import (
+    COLUMNS,
+    RunFolder,
+    file_name,
+    has_effect,
+    is_finished,
+    training_version,
+)
+from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, study_name
 from advice.types import AdviceError, BrokenFileError
 
 
@@ -276,10 +283,6 @@ def _without_copies(runs: Iterable[Run], left_out: dict[Path, str]) -> Iterator[
             left_out[run.folder.path] = why
 
 
-_TABULAR = ("candidates_per_dimension", "candidate_budget", "unsafe_per_episode")
-"""Settings of the ADVICE shield that the tabular shield uses too."""
-
-
 def settings_of(config: TrainConfig) -> dict[str, Any]:
     """The settings that have an effect on this method, by dotted name, without the labels."""
     # whose shield a run starts with, without the seed and the method that both runs share
@@ -289,20 +292,8 @@ def settings_of(config: TrainConfig) -> dict[str, Any]:
     options = {name: settings.pop(name) for name in [*settings] if name.startswith("env.options.")}
     for name in ("task", "method", "seed", "study"):
         del settings[name]
-    used = {name: value for name, value in settings.items() if _uses(config.method, name)}
+    used = {name: value for name, value in settings.items() if has_effect(config.method, name)}
     return used | {"env.options": options}
-
-
-def _uses(method: str, name: str) -> bool:
-    """True if a setting has an effect on a method: an agent's own settings only on that agent."""
-    agent, shield = method.split("+")[0], method.split("+")[-1]
-    part, _, rest = name.partition(".")
-    if part == "shield_from":
-        return shield in WITH_SHIELD
-    if part == "shield":
-        return shield == "advice" or (shield == "tabular" and rest in _TABULAR)
-    owner, dot, _ = rest.partition(".")  # agent.csc.threshold is of csc alone
-    return part != "agent" or not dot or {"lagrangian": "ddpg-lag"}.get(owner, owner) == agent
 
 
 def _rank(study: str) -> tuple[int, int, str]:

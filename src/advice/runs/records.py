@@ -44,6 +44,11 @@ COLUMNS = tuple("return" if name == "episode_return" else name for name in Episo
 _PACKAGES = ("advice-rl", "numpy", "scipy", "jax", "jaxlib", "optax", "mujoco", "gymnasium")
 _TYPES = get_type_hints(EpisodeRecord)
 _FLAGS = {"0": False, "1": True}
+_TABULAR = (
+    *("candidates_per_dimension", "candidate_budget", "unsafe_per_episode"),
+    "intervention_penalty",
+)
+"""Settings of the ADVICE shield that the tabular shield uses too."""
 _LARGE = 1e15  # what no return, cost or time exceeds
 _ANEW = "start anew (advice train --overwrite, advice bench --no-only-missing)"
 
@@ -61,6 +66,18 @@ def is_finished(config: TrainConfig, episodes: int, violations: int) -> bool:
     """True if a run has all its episodes, or has spent its violation budget."""
     budget = config.stop_after_violations
     return episodes >= config.episodes or (budget is not None and violations >= budget)
+
+
+def has_effect(method: str, name: str) -> bool:
+    """True if a setting has an effect on a method: an agent's own settings only on that agent."""
+    agent, shield = method.split("+")[0], method.split("+")[-1]
+    part, _, rest = name.partition(".")
+    if part == "shield_from":
+        return shield in ("advice", "tabular", "csc")
+    if part == "shield":
+        return shield == "advice" or (shield == "tabular" and rest in _TABULAR)
+    owner, dot, _ = rest.partition(".")  # agent.csc.threshold is of csc alone
+    return part != "agent" or not dot or {"lagrangian": "ddpg-lag"}.get(owner, owner) == agent
 
 
 def training_version(method: str, arm: str) -> int:
@@ -390,6 +407,7 @@ def action_layout(space: Any) -> tuple[np.dtype[Any], int]:
 
 
 def _comparable(config: TrainConfig) -> dict[str, Any]:
-    """All settings but the study, which is a label; the shield's path is made absolute."""
+    """The settings that have an effect, without labels; the shield's path is made absolute."""
     shield_from = config.shield_from and str(Path(config.shield_from).resolve())
-    return flat(config) | {"shield_from": shield_from, "study": ""}
+    settings = flat(config) | {"shield_from": shield_from, "study": ""}
+    return {name: value for name, value in settings.items() if has_effect(config.method, name)}
