@@ -151,7 +151,7 @@ def test_the_records_say_when_other_code_went_on(
     train(config, folder, Stop())
     train(config, folder, Stop())
     assert "resumed" not in folder.read_document()["provenance"]
-    made = provenance("ddpg")
+    made = provenance(TrainConfig(method="ddpg"))
     monkeypatch.setattr("advice.runs.records.provenance", lambda method: made | {"commit": "newer"})
     assert train(config, folder).finished
     (resumed,) = folder.read_document()["provenance"]["resumed"]
@@ -171,9 +171,9 @@ def test_the_commit_is_of_our_repository_only(
     git("commit", "-qm", "mine")
     (tmp_path / "records.py").write_text("")
     monkeypatch.setattr("advice.runs.records.__file__", str(tmp_path / "mine.py"))
-    assert len(provenance("ddpg")["commit"].rstrip("+")) == 40
+    assert len(provenance(TrainConfig(method="ddpg"))["commit"].rstrip("+")) == 40
     monkeypatch.setattr("advice.runs.records.__file__", str(tmp_path / "records.py"))
-    assert provenance("ddpg")["commit"] is None
+    assert provenance(TrainConfig(method="ddpg"))["commit"] is None
 
 
 def test_a_run_that_is_not_over_can_be_replayed(tmp_path: Path) -> None:

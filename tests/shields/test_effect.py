@@ -136,6 +136,17 @@ def test_a_shield_with_which_probes_show_harm_is_disarmed() -> None:
     assert tail(24, 27, 600 / 690) > 0.02
 
 
+def test_a_look_compares_with_the_latest_episodes_without_the_shield() -> None:
+    # all along 50 in 1,000 steps, but of late none in 20 episodes of 20 steps
+    told = Life()
+    told(False, 50, 1000)
+    for _ in range(20):
+        told(False, 0, 20)
+    assert told(True, 12, 300) == "disarm"
+    assert told.effect.unarmed == (0, 400)
+    assert tail(12, 12, 300 / 700) < 0.02
+
+
 def test_a_first_shield_has_twelve_probes_to_show_some_help() -> None:
     told = Life(1, probe_violations=8)
     told(False, 100, 1000)
@@ -168,7 +179,8 @@ def test_counts_survive_a_file() -> None:
         [1, 2, 3, 4, 5, 6, 7, 8, 9, 1000, 0, []],
         [1, 2, 3, 4, 5, 6, 7, 8, 10**9, 1, 0, []],
         [10**400, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, []],
-        [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, [], [[1, 2], [3, 4, 5, -6]]],
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, [], [[1, 2], [3, 4, 5, -6]], []],
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, [], [[1, 2]], [[3, -4]]],
     ):
         with pytest.raises(ValueError, match="eleven numbers"):
             Effect.from_list(senseless)

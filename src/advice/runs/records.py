@@ -44,10 +44,7 @@ COLUMNS = tuple("return" if name == "episode_return" else name for name in Episo
 _PACKAGES = ("advice-rl", "numpy", "scipy", "jax", "jaxlib", "optax", "mujoco", "gymnasium")
 _TYPES = get_type_hints(EpisodeRecord)
 _FLAGS = {"0": False, "1": True}
-_TABULAR = (
-    *("candidates_per_dimension", "candidate_budget", "unsafe_per_episode"),
-    "intervention_penalty",
-)
+_TABULAR = ("candidates_per_dimension", "candidate_budget", "unsafe_per_episode")
 """Settings of the ADVICE shield that the tabular shield uses too."""
 _LARGE = 1e15  # what no return, cost or time exceeds
 _ANEW = "start anew (advice train --overwrite, advice bench --no-only-missing)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from scipy.special import bdtrc
@@ -29,6 +29,8 @@ CHANCE = 0.02
 """A look finds harm where chance alone would give as many violations with this probability."""
 LEAST_PROBES, MOST_PROBES = 3, 12
 """Harm is looked for among the latest probes, which are episodes without the shield."""
+LATEST = 20
+"""Unguarded episodes with which a look compares to find harm."""
 
 Finding = Literal["", "fit anew", "disarm"]
 
@@ -118,6 +120,11 @@ def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return one[0] + other[0], one[1] + other[1]
 
 
+def _total(rows: Iterable[tuple[int, ...]]) -> Any:
+    """The sums of the columns of some rows."""
+    return tuple(sum(column) for column in zip(*rows, strict=True))
+
+
 class Round(NamedTuple):
     """Violations and steps of some guarded episodes, and of the unguarded one that ended them."""
 
@@ -145,6 +152,7 @@ class Effect:
         self._seen = (0, 0)
         self._since_probe = (0, 0)
         self.probes: deque[Round] = deque(maxlen=MOST_PROBES)
+        self.latest: deque[tuple[int, int]] = deque(maxlen=LATEST)  # unguarded episodes
 
     @property
     def probe_due(self) -> bool:
@@ -160,6 +168,7 @@ class Effect:
         self._seen = violations, steps
         if not (armed and guarded):
             self.unarmed = _sum(self.unarmed, of_episode)
+            self.latest.append(of_episode)
         if not (armed and self.judged):
             return ""
         if not guarded:
@@ -171,6 +180,10 @@ class Effect:
         if self.armed[0] < self.next_look or self.unarmed[0] < FIRST_LOOK:
             return ""
         self.next_look = 2 * self.armed[0]
+        violations, steps = _total(self.latest)
+        if harms(violations, steps, *self.armed):
+            self.unarmed = violations, steps  # what was before these is out of date
+            return "disarm"
         return "" if self.ratio <= HELPS else self.go_on(self.ratio)
 
     def go_on(self, ratio: float) -> Finding:
@@ -195,12 +208,12 @@ class Effect:
         A shield that was disarmed before must help soon.
         """
         count, many = len(self.probes), LEAST_PROBES if self.disarmed else MOST_PROBES
-        after, steps_after, before, steps_before = (sum(x) for x in zip(*self.probes, strict=True))
+        after, steps_after, before, steps_before = _total(self.probes)
         no_help = count >= many and after * steps_before > before * steps_after
         harm = count >= LEAST_PROBES and harms(before, steps_before, after, steps_after)
         if not (no_help or harm):
             return ""
-        self.unarmed = before, steps_before  # what was before these is out of date
+        self.unarmed = before, steps_before
         return "disarm"
 
     def disarm(self) -> None:
@@ -228,7 +241,8 @@ class Effect:
         counts = [*self.unarmed, *self.armed, *self._seen]
         state = [self.next_look, self.disarmed, self.rounds, self.reach, int(self.judged)]
         probes = [self._since_probe, *self.probes]
-        return [*counts, *state, list(self.tried.items()), [list(x) for x in probes]]
+        rows = ([list(x) for x in part] for part in (probes, self.latest))
+        return [*counts, *state, list(self.tried.items()), *rows]
 
     @staticmethod
     def from_list(
@@ -236,16 +250,18 @@ class Effect:
     ) -> Effect:
         """The counts that :meth:`to_list` described; ValueError if they are none.
 
-        The probes may be missing.
+        The probes and the latest unguarded episodes may be missing.
         """
         numbers, tried = [int(x) for x in values[:11]], values[11]
+        probes, latest = values[12:] or ([(0, 0)], [])
         effect = Effect(reaches, probe_violations)
-        (since, seen), *rounds = values[12] if len(values) > 12 else [(0, 0)]
-        effect._since_probe = int(since), int(seen)
-        effect.probes.extend(Round(*(int(x) for x in numbers)) for numbers in rounds)
+        effect._since_probe = int(probes[0][0]), int(probes[0][1])
+        effect.probes.extend(Round(*(int(x) for x in row)) for row in probes[1:])
+        effect.latest.extend((int(violations), int(steps)) for violations, steps in latest)
         effect.tried = {int(reach): float(ratio) for reach, ratio in tried}
         valid = len(numbers) == 11 and 0 <= min(numbers) <= max(numbers) < 2**53
-        valid &= all(x >= 0 for row in (effect._since_probe, *effect.probes) for x in row)
+        rows = (effect._since_probe, *effect.probes, *effect.latest)
+        valid &= all(x >= 0 for row in rows for x in row)
         if not (valid and {numbers[9], *effect.tried} <= {*REACHES} and numbers[8] <= MOST_ROUNDS):
             raise ValueError("effect: expected eleven numbers, the reaches tried and the probes")
         effect.unarmed, effect.armed = (numbers[0], numbers[1]), (numbers[2], numbers[3])
