@@ -75,7 +75,7 @@ def processor() -> str:
 def numbers() -> dict[str, int]:
     """The number of the training of each run."""
     return {
-        name: training_version(run["method"], run.get("shield", PAPER).arm)
+        name: training_version(run["method"], run.get("shield", PAPER))
         for name, run in RUNS.items()
     }
 
@@ -162,8 +162,9 @@ def test_a_part_is_raised_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TRAINING_VERSIONS, "advice", TRAINING_VERSIONS["advice"] + 1)
     raised = {name for name, number in numbers().items() if number != before[name]}
     assert raised == {name for name in RUNS if "advice" in name}
-    assert training_version("ddpg", "early") == training_version("ddpg", "fixed")
-    assert training_version("sac+advice", "early") > training_version("sac+advice", "fixed")
+    without = ShieldConfig(probe_violations=0)
+    assert training_version("ddpg", ShieldConfig()) == training_version("ddpg", without)
+    assert training_version("sac+advice", ShieldConfig()) > training_version("sac+advice", without)
 
 
 def record() -> None:

@@ -126,7 +126,7 @@ def test_commits_with_equal_golden_runs_are_one_code(tmp_path: Path) -> None:
 def test_the_present_numbers_of_several_methods_are_one_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for part in ("advice", "early"):
+    for part in ("advice", "probes"):
         monkeypatch.setitem(TRAINING_VERSIONS, part, 1)
     for method, seed, number in (
         ("ddpg", 0, 2),

@@ -138,7 +138,7 @@ def test_a_shield_with_which_probes_show_harm_is_disarmed() -> None:
 
 def test_a_look_compares_with_the_latest_episodes_without_the_shield() -> None:
     # all along 50 in 1,000 steps, but of late none in 20 episodes of 20 steps
-    told = Life()
+    told = Life(probe_violations=8)
     told(False, 50, 1000)
     for _ in range(20):
         told(False, 0, 20)

@@ -76,7 +76,7 @@ class Run(NamedTuple):
     @property
     def code(self) -> str:
         """What made the run; several if it was resumed."""
-        present = training_version(self.config.method, self.config.shield.arm)
+        present = training_version(self.config.method, self.config.shield)
         made = (self.provenance, *self.provenance.get("resumed", ()))
         return ", then ".join(dict.fromkeys(_version(one, present) for one in made))
 

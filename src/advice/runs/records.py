@@ -27,7 +27,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from advice.config import TrainConfig, flat, from_dict, to_dict
+from advice.config import ShieldConfig, TrainConfig, flat, from_dict, to_dict
 from advice.files import remove_leftovers, write_atomically, write_json
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
 
@@ -35,7 +35,7 @@ TRAINING_VERSIONS = {
     "loop": 2,  # with the tasks and DDPG, which nearly all methods use
     **{"ddpg-lag": 0, "rcpo": 0, "csc": 0, "td3": 0, "sac": 0},
     **{"tabular": 0, "advice": 1},
-    "early": 1,  # of advice, where the shield arms early and is judged from then on
+    "probes": 1,  # of advice, where the shield arms early and is compared with episodes without it
 }
 """A part's number is raised with every change of it that alters what a training gives, which
 tests/test_golden_runs.py checks. Runs of different commits may be compared if the sums of the
@@ -77,11 +77,11 @@ def has_effect(method: str, name: str) -> bool:
     return part != "agent" or not dot or {"lagrangian": "ddpg-lag"}.get(owner, owner) == agent
 
 
-def training_version(method: str, arm: str) -> int:
+def training_version(method: str, shield: ShieldConfig) -> int:
     """The number of the training of a method: the sum of its parts', so each change raises it."""
     parts = ["loop", *method.split("+")]
-    if "advice" in parts and arm == "early":
-        parts.append("early")
+    if "advice" in parts and shield.arm == "early" and shield.probe_violations:
+        parts.append("probes")
     return sum(TRAINING_VERSIONS.get(part, 0) for part in parts)
 
 
@@ -95,7 +95,7 @@ def provenance(config: TrainConfig) -> dict[str, Any]:
             versions[package] = None
     return {
         "versions": versions,
-        "training": training_version(config.method, config.shield.arm),
+        "training": training_version(config.method, config.shield),
         "commit": _commit(),
         "platform": platform.platform(),
         "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],

@@ -140,7 +140,8 @@ class Effect:
     After enough violations a shield that hardly helps goes on to the next reach. After the last one
     the best stays, and if it does not help either, all are tried again with twice as many
     violations each: there is more to learn from then. A probe is due after ``probe_violations``
-    episodes with a violation (0: never); a shield that does harm beside its probes is disarmed.
+    episodes with a violation, and a shield that does harm beside its probes or the latest unguarded
+    episodes is disarmed; with 0 there is neither.
     """
 
     def __init__(self, reaches: tuple[int, ...] = REACHES, probe_violations: int = 0) -> None:
@@ -181,7 +182,7 @@ class Effect:
             return ""
         self.next_look = 2 * self.armed[0]
         violations, steps = _total(self.latest)
-        if harms(violations, steps, *self.armed):
+        if self._probe_violations and harms(violations, steps, *self.armed):
             self.unarmed = violations, steps  # what was before these is out of date
             return "disarm"
         return "" if self.ratio <= HELPS else self.go_on(self.ratio)
