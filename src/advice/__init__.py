@@ -1,4 +1,4 @@
-"""ADVICE: a shield that learns from recorded violations and then guards every action.
+"""ADVICE: a shield that learns from recorded violations and then guards its actions.
 
 Importing this package registers the tasks with Gymnasium (where it is installed) and nothing
 heavier: MuJoCo, JAX and SciPy are loaded when they are first needed.

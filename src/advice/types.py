@@ -56,7 +56,8 @@ class Verdict(NamedTuple):
     fallback: bool = False
     """True if the fallback decided: no candidate is safe, or ``far="fallback"`` applies."""
     reason: str = ""
-    """What decided in place of the votes: "forbidden", "allowed", "far" or "risk"."""
+    """What decided in place of the votes: "forbidden", "allowed", "far", "risk", or "probe" in an
+    episode without the shield that says whether it helps."""
 
 
 class Transition(NamedTuple):

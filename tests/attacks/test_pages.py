@@ -18,4 +18,4 @@ def test_the_page_of_an_unarmed_episode_says_so(trained: Path, tmp_path: Path) -
     assert (
         "data.armed ? `Safe neighbours of the proposal" in text
     )  # the votes needed are said if it was armed
-    assert "The shield was not armed; at the end" in text
+    assert "The shield did not guard; at the end" in text

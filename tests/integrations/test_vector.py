@@ -201,6 +201,7 @@ class DictCorridor(Corridor):
         return {"at": obs}, *rest
 
 
+@pytest.mark.filterwarnings("ignore:the shield does not help")  # fitted for a moment only
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_dictionaries_outcomes_and_critics(mode: AutoresetMode) -> None:
     def outcome(obs: Any, action: Any, reward: float, *rest: Any) -> advice.Outcome:

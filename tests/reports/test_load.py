@@ -316,6 +316,19 @@ def test_k_history_explains_every_move_of_k(tmp_path: Path) -> None:
     assert len(np.unique(after)) > 1
 
 
+def test_k_history_leaves_probes_out(tmp_path: Path) -> None:
+    write_grid(tmp_path, methods=("advice",), seeds=[1], episodes=60, construction=50)
+    run = load([tmp_path]).tasks[0].methods["advice"][0]
+    whole = k_history(run)
+    k = run.table[:, COLUMNS.index("k")]
+    k[54] = 0  # episode 55 was a probe, 58 and 59 had no armed shield
+    k[57:59] = 0
+    history = k_history(run)
+    assert history["episode"].tolist() == [51, 52, 53, 54, 56, 57, 60]
+    assert (history["k_after"] > 0).all()
+    assert history["mu_r"][:4].tolist() == whole["mu_r"][:4].tolist()
+
+
 def test_the_headline_is_computed() -> None:
     totals = {
         "ddpg": dict(enumerate([100.0, 110, 90, 105, 95])),

@@ -46,12 +46,13 @@ class HasSession:
 
 
 class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """An environment that learns a shield, fits it by itself and then guards every action.
+    """An environment that learns a shield, fits it by itself and then guards its actions.
 
     At first it only records. When held-out episodes say that the shield tells actions apart, or at
     the latest after ``config.construction_episodes`` episodes, it is armed (at the end of an
-    episode) and guards from there on; later it is fitted anew on all that was seen. While no unsafe
-    step has been seen it warns once, stays unarmed and tries again after each episode.
+    episode) and guards from there on; later it is fitted anew on all that was seen. Now and then an
+    episode goes without it, to see whether it still helps (``config.probe_violations``). While no
+    unsafe step has been seen it warns once, stays unarmed and tries again after each episode.
 
     Each step's ``info["shield"]`` holds proposed, executed, intervened, safe_neighbours,
     no_safe_action, fallback (it decided), reason (what overruled the votes), penalty

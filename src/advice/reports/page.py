@@ -207,7 +207,7 @@ def _k_figures(task: TaskRuns) -> list[Exhibit]:
     armed = [run for run in runs if run.column("k").any()]
     if not armed:
         return []
-    run = max(armed, key=lambda run: len(set(run.column("k")[run.armed_after :])) > 1)
+    run = max(armed, key=lambda run: len(set(plots.k_history(run)["k_after"])) > 1)
     shield, history = run.config.shield, plots.k_history(run)
     windows = f"h_r = {shield.recent_window}, h_d = {shield.distant_window}"
     which = f"{run.name}, {windows}, rule {shield.k_rule}."

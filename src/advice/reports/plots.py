@@ -204,20 +204,22 @@ def _plot_curve(axes: Any, item: Curve, look: Look, limits: tuple[float, float])
 
 
 def k_history(run: Run) -> dict[str, Floats]:
-    """What moves K of a run, by name, from the episode in which its shield was armed.
+    """What moves K of a run, by name, in the episodes in which its shield guarded.
 
     The rate mu_r, its thresholds lower = mu_d - sigma_d and upper = mu_d + sigma_d, and K after the
-    episode.
+    episode. K does not count probes, which are single unguarded episodes between guarded ones.
     """
-    k, violations, shield = run.column("k"), run.column("violation"), run.config.shield
-    part = slice(run.armed_after, None)
-    windows, past = (shield.recent_window, shield.distant_window), violations.tolist()
-    moved = [thresholds(past[: i + 1], *windows) for i in range(part.start, len(past))]
+    k, shield = run.column("k"), run.config.shield
+    probe = (k == 0) & (np.append(0, k[:-1]) > 0) & (np.append(k[1:], 0) > 0)
+    episode, violation, k = (x[~probe] for x in (run.column("episode"), run.column("violation"), k))
+    windows, past = (shield.recent_window, shield.distant_window), violation.tolist()
+    rows = np.flatnonzero(k)
+    moved = [thresholds(past[: row + 1], *windows) for row in rows]
     return {
-        "episode": run.column("episode")[part],
-        "violation": violations[part],
+        "episode": episode[rows],
+        "violation": violation[rows],
         **dict(zip(("mu_r", "lower", "upper"), np.array(moved).T, strict=True)),
-        "k_after": np.append(k[1:], k[-1])[part],
+        "k_after": np.append(k[rows][1:], k[rows][-1]),
     }
 
 

@@ -110,7 +110,7 @@ def _shield_view(folder: RunFolder, replay: Replay) -> tuple[dict[str, Array], l
     notes = ["The maps show the shield as the run left it; it may be fitted anew in a run."]
     if replay.record.k == 0:
         notes.append(
-            "The shield was not armed in this episode: the maps show what it would have said, with "
+            "The shield did not guard in this episode: the maps show what it would have said, with "
             f"K = {shield.k} as at the end of the run."
         )
     if rate is None:

@@ -35,7 +35,7 @@ TRAINING_VERSIONS = {
     "loop": 2,  # with the tasks and DDPG, which nearly all methods use
     **{"ddpg-lag": 0, "rcpo": 0, "csc": 0, "td3": 0, "sac": 0},
     **{"tabular": 0, "advice": 1},
-    "probes": 1,  # of advice, where the shield arms early and is compared with episodes without it
+    "probes": 2,  # of advice, where the shield arms early and is compared with episodes without it
 }
 """A part's number is raised with every change of it that alters what a training gives, which
 tests/test_golden_runs.py checks. Runs of different commits may be compared if the sums of the

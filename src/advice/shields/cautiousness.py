@@ -26,7 +26,10 @@ this order until it helps."""
 MOST_ROUNDS = 40
 IMPOSSIBLE = 1e9  # stands for the ratio of a reach that cannot be fitted
 CHANCE = 0.02
-"""A look finds harm where chance alone would give as many violations with this probability."""
+"""Harm is found where chance alone would give as many violations with less than this
+probability..."""
+LIKELY = 0.5
+"""...and by many probes already below this one."""
 LEAST_PROBES, MOST_PROBES = 3, 12
 """Harm is looked for among the latest probes, which are episodes without the shield."""
 LATEST = 20
@@ -106,14 +109,13 @@ class Cautiousness:
             self.k = update_k(self.k, c.k_max, tuple(self.violations), *windows, c.k_rule)
 
 
-def harms(before: int, steps_before: int, after: int, steps_after: int) -> bool:
-    """True if the violations with a shield, ``after``, are too many for chance.
+def chance(before: int, steps_before: int, after: int, steps_after: int) -> float:
+    """The probability of ``after`` or more violations with a shield that changes nothing.
 
-    Where a shield changes nothing, chance splits the violations in proportion to the steps, so the
-    ones with the shield are binomial.
+    Chance then splits all violations in proportion to the steps, so these are binomial.
     """
     share = steps_after / max(1, steps_before + steps_after)
-    return bool(bdtrc(after - 1, before + after, share) < CHANCE)
+    return float(bdtrc(after - 1, before + after, share))
 
 
 def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
@@ -181,10 +183,11 @@ class Effect:
         if self.armed[0] < self.next_look or self.unarmed[0] < FIRST_LOOK:
             return ""
         self.next_look = 2 * self.armed[0]
-        violations, steps = _total(self.latest)
-        if self._probe_violations and harms(violations, steps, *self.armed):
-            self.unarmed = violations, steps  # what was before these is out of date
-            return "disarm"
+        if self._probe_violations and self.latest:
+            violations, steps = _total(self.latest)
+            if chance(violations, steps, *self.armed) < CHANCE:
+                self.unarmed = violations, steps  # what was before these is out of date
+                return "disarm"
         return "" if self.ratio <= HELPS else self.go_on(self.ratio)
 
     def go_on(self, ratio: float) -> Finding:
@@ -196,23 +199,23 @@ class Effect:
         found: Finding = "" if self.reach == was else "fit anew"
         if not left:
             several = len(self._reaches) > 1
-            if self.tried[best] > 1 and (several or harms(*self.unarmed, *self.armed)):
+            by_chance = chance(*self.unarmed, *self.armed)
+            if self.tried[best] > 1 and (several or by_chance < CHANCE):
                 found = "disarm"
             self.rounds, self.tried = min(self.rounds + 1, MOST_ROUNDS), {}
         if found:
-            self.armed, self.next_look = (0, 0), FIRST_LOOK << self.rounds
+            self._start_count()
         return found
 
     def _judge_by_probes(self) -> Finding:
-        """Disarm if the latest probes show harm, or many of them no help at all.
+        """Disarm if the latest probes show harm, or many of them that harm is likelier than help.
 
         A shield that was disarmed before must help soon.
         """
         count, many = len(self.probes), LEAST_PROBES if self.disarmed else MOST_PROBES
         after, steps_after, before, steps_before = _total(self.probes)
-        no_help = count >= many and after * steps_before > before * steps_after
-        harm = count >= LEAST_PROBES and harms(before, steps_before, after, steps_after)
-        if not (no_help or harm):
+        by_chance = chance(before, steps_before, after, steps_after)
+        if count < LEAST_PROBES or by_chance >= (LIKELY if count >= many else CHANCE):
             return ""
         self.unarmed = before, steps_before
         return "disarm"
@@ -220,6 +223,11 @@ class Effect:
     def disarm(self) -> None:
         """Note that the shield was disarmed: the next one is judged by what comes from then on."""
         self.disarmed += 1
+        self.tried = {}
+        self._start_count()
+
+    def _start_count(self) -> None:
+        """Count what comes of another fit from 0."""
         self.armed, self.next_look = (0, 0), FIRST_LOOK << self.rounds
         self._since_probe = (0, 0)
         self.probes.clear()
@@ -253,12 +261,13 @@ class Effect:
 
         The probes and the latest unguarded episodes may be missing.
         """
-        numbers, tried = [int(x) for x in values[:11]], values[11]
-        probes, latest = values[12:] or ([(0, 0)], [])
+        *counts, tried = values[:12]
+        numbers = [int(x) for x in counts]
+        (since, *probes), latest = values[12:] or ([(0, 0)], [])
         effect = Effect(reaches, probe_violations)
-        effect._since_probe = int(probes[0][0]), int(probes[0][1])
-        effect.probes.extend(Round(*(int(x) for x in row)) for row in probes[1:])
-        effect.latest.extend((int(violations), int(steps)) for violations, steps in latest)
+        effect._since_probe, *rest = ((int(x), int(y)) for x, y in (since, *latest))
+        effect.probes.extend(Round(*map(int, row)) for row in probes)
+        effect.latest.extend(rest)
         effect.tried = {int(reach): float(ratio) for reach, ratio in tried}
         valid = len(numbers) == 11 and 0 <= min(numbers) <= max(numbers) < 2**53
         rows = (effect._since_probe, *effect.probes, *effect.latest)

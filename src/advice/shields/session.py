@@ -169,17 +169,32 @@ class ShieldSession:
         self.alarm = DriftAlarm(certified) if certified < 1 else None
         self.violation_source = ""  # what reports violations, as far as seen
         self.usual_cost: deque[float] = deque(maxlen=1000)  # of violated episodes, unguarded
-        self.one_class = self._unexplained = False  # warnings that have been given
+        self.one_class = self._unexplained = self._probed = False  # what has been said
         self._rates = np.zeros((2, 2))  # violations and steps, unguarded and guarded
         self._useless = False  # violations are as frequent as before arming, which has been said
-        self._episodes: list[Episode] = []
-        for _ in range(num_envs):
-            self._episodes.append(self._new_episode())
+        self._episodes = [self._new_episode() for _ in range(num_envs)]
 
     def _new_episode(self) -> Episode:
         labels = EpisodeLabels(self.config.labels, self.config.unsafe_per_episode)
-        probing = not all(episode.guarded for episode in self._episodes)
-        return Episode(labels, probing or not getattr(self.shield, "probe_due", False))
+        return Episode(labels)
+
+    def _is_guarded(self, env_index: int) -> bool:
+        """False in a probe: one episode at a time, from its first step on."""
+        episode = self._episodes[env_index]
+        if episode.steps == 0:
+            others = (other for other in self._episodes if other is not episode)
+            due = getattr(self.shield, "probe_due", False)
+            episode.guarded = not (due and all(other.guarded for other in others))
+        elif not episode.guarded and self.shield.must_guard:  # a rule was given meanwhile
+            episode.guarded = True
+        if not (episode.guarded or self._probed):
+            self._probed = True
+            self._note(
+                "an episode goes without the shield, to see whether it still helps; so does one "
+                f"after every {self.config.probe_violations} guarded ones with a violation "
+                "(probe_violations=0: never)"
+            )
+        return episode.guarded
 
     @property
     def budget_spent(self) -> bool:
@@ -208,9 +223,10 @@ class ShieldSession:
         if (agent := rate) is not None and self.options.features is not None:
             rate = lambda _, actions: agent(obs, actions)  # noqa: E731 - its own observation
         episode = self._episodes[env_index]
-        verdict = Verdict(proposed)
-        if episode.guarded:
+        if self._is_guarded(env_index):
             verdict = episode.guard(self.shield, seen, proposed, rate)
+        else:
+            verdict = Verdict(proposed, reason="probe")
         return self._begin_step(env_index, seen, obs, proposed, verdict)
 
     def guard_batch(
@@ -223,8 +239,9 @@ class ShieldSession:
             together = None  # the agent rates one observation at a time
         verdicts, batch = [Verdict(action) for action in proposed], []
         for i in range(self.num_envs) if env_indices is None else env_indices:
-            guard, guarded = self._episodes[i].guard, self._episodes[i].guarded
-            if together is None or guard.inside or guard.held or not guarded:
+            guard = self._episodes[i].guard
+            alone = together is None or guard.inside or guard.held
+            if alone or not self._is_guarded(i):
                 verdicts[i] = self.guard(obs[i], proposed[i], i)
             else:
                 batch.append(i)
@@ -271,7 +288,7 @@ class ShieldSession:
             **{"proposed": copy.copy(proposed), "executed": copy.copy(verdict.action)},
             **{name: getattr(verdict, name) for name in same},
             "penalty": self.penalty if verdict.intervened else 0.0,
-            "armed": self.shield.armed,
+            "armed": self.shield.armed and verdict.reason != "probe",
         }
 
     def record(
@@ -340,9 +357,8 @@ class ShieldSession:
         probe = {} if episode.guarded else {"guarded": False}  # other shields do not know it
         self.shield.end_episode(episode.violated and episode.cost >= usual * (1 - 1e-9), **probe)
         if was_armed and not self.shield.armed:
-            than = "before it was armed" if episode.guarded else "in recent episodes without it"
             self._warn(
-                f"the shield is disarmed: violations are more frequent with it than {than}. "
+                "the shield is disarmed: violations are more frequent with it than without it. "
                 "It goes on recording and tries again when twice as many have been seen"
             )
         self._episodes[env_index] = self._new_episode()
@@ -361,7 +377,7 @@ class ShieldSession:
             self._useless = True
             self._warn(
                 f"the shield does not help here: {1000 * after / steps_after:.3g} violations per "
-                f"1,000 steps since it was armed, {1000 * before / steps_before:.3g} before"
+                f"1,000 steps with it, {1000 * before / steps_before:.3g} without it"
             )
 
     def fit_if_due(self, progress: Callable[..., None] | None = None) -> bool:

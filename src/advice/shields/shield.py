@@ -117,12 +117,14 @@ class Shield(Decisions):
     @property
     def probe_due(self) -> bool:
         """True if the next episode should go unguarded: would there be fewer violations?"""
-        return self.armed and not self._must_stay and self.effect.probe_due
+        return self.armed and not self.must_guard and self.effect.probe_due
 
     @property
-    def _must_stay(self) -> bool:
-        """True if rules or a calibration keep it armed."""
-        return bool(self.rules) or self.calibrated is not None
+    def must_guard(self) -> bool:
+        """True if someone relies on it (rules, calibration, certificate, compact form): then it
+        stays armed, and no episode goes unguarded."""
+        promises = self.calibrated, self.certificate, self.compacted
+        return bool(self.rules) or any(promise is not None for promise in promises)
 
     def __repr__(self) -> str:
         state = f"armed, K={self.k}/{self.config.k_max}" if self.armed else "unarmed"
@@ -164,7 +166,7 @@ class Shield(Decisions):
     def _act_on(self, found: Finding) -> None:
         """Fit anew soon, or disarm; but rules and a calibration keep a shield armed."""
         self._refit_now |= found == "fit anew"
-        if found == "disarm" and not self._must_stay:
+        if found == "disarm" and not self.must_guard:
             self._model = self.summary = self._far = self._checks = None
             self.certificate, self._risk_limit, self._refit_now = None, None, False
             self.effect.disarm()
@@ -205,8 +207,8 @@ class Shield(Decisions):
         if blind and not asked:
             self._fitted_at = self._memory.episode, self._memory.seen
             return False
+        self.effect.judged |= not self.armed  # one that the user fitted or loaded stays unjudged
         self._arm(model, summary)
-        self.effect.judged = True
         return True
 
     def _arm(self, model: FittedModel, summary: FitSummary) -> None:
