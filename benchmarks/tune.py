@@ -65,7 +65,7 @@ TRIALS: dict[str, tuple[Mapping[str, Any], ...]] = {
     ),
     "advice": (
         {},
-        {"shield.learn_from": "both"},
+        {"shield.learn_from": "executed"},
         {"shield.intervention_penalty": 0.1},
         {"shield.hold": 1},
     ),

@@ -14,6 +14,7 @@ from advice.types import SettingError, Terminal
 
 KRule = Literal["inclusive-down", "printed", "released", "fixed"]
 Far = Literal["endorse", "refuse", "fallback"]
+LearnFrom = Literal["both", "executed", "proposed"]
 Preset = Literal["default", "paper"]
 Config = TypeVar("Config")
 _type_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
@@ -138,9 +139,10 @@ class ShieldConfig(AutoencoderConfig):
     hold: int | None = None
     """A replacement is executed again, up to this many steps in all, while it stays safe; not
     given: the slower observations change, the longer, up to 15."""
-    learn_from: Literal["both", "executed", "proposed"] = "executed"
+    learn_from: LearnFrom | None = None
     """What the agent learns from an intervention: the executed action, the proposed one with what
-    really happened, or both. ``intervention_penalty`` comes on top."""
+    really happened, or both; not given: both, but SAC from the executed one.
+    ``intervention_penalty`` comes on top."""
     fit_steps: int = 3000
     """Gradient steps of each network of a hindsight fit."""
     k: int = 4
@@ -178,6 +180,7 @@ PRESETS = {
         labels="paper",
         refit_episodes=0,
         hold=0,
+        learn_from="executed",
         fallback="proposed",
         candidate_budget=1024,
         capacity_per_class=50_000,

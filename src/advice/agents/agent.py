@@ -136,6 +136,8 @@ class Agent(ABC):
     """(state, batch, config, *:meth:`update_inputs`) -> state, one gradient update."""
     multiplier: float = 0.0
     """The weight of cost; 0 for a method without a multiplier."""
+    stochastic: ClassVar[bool] = False
+    """True if the policy itself is random: such an agent learns from executed actions alone."""
 
     def __init__(
         self, observation_space: Any, action_space: Any, config: AgentConfig, seed: int

@@ -180,6 +180,7 @@ class SAC(TwinCritics):
 
     init_state = staticmethod(init_sac)
     update_state = staticmethod(update_sac)
+    stochastic = True
 
     def explore(self, obs: Array) -> Array:
         """A draw from the policy."""

@@ -71,6 +71,7 @@ def shield(
         model.n_envs,
         rules=SignalRules.of(described, given.terminal),
         task=named(described),
+        learn_from="executed" if hasattr(model, "ent_coef") else "both",  # SAC and its kind
     )
     off_policy = isinstance(model, OffPolicyAlgorithm)
     if session.penalty > 0 and off_policy and not _takes_extra_rows(model):

@@ -152,7 +152,12 @@ class ActiveRun:
         options = SessionOptions(shield, settings, agent.rate_actions)
         spaces = (env.observation_space, env.action_space)
         rules = SignalRules.of(env, self.config.env.terminal)
-        self.session = ShieldSession(*spaces, options, say=self.listener.said, rules=rules)
+        self.session = ShieldSession(
+            *(*spaces, options),
+            say=self.listener.said,
+            rules=rules,
+            learn_from="executed" if agent.stochastic else "both",
+        )
         self._step, self._stop = 0, False
         self._next_sign = 0.0  # when to show again that steps are taken
 

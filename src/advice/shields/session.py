@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from advice.config import ShieldConfig
+from advice.config import LearnFrom, ShieldConfig
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, Signals, check_terminal, read_signals
 from advice.shields.bounds import DriftAlarm
 from advice.shields.decisions import StepGuard, use_fallback
@@ -131,6 +131,7 @@ class ShieldSession:
     when it ends, so that episodes stay apart in its memory. ``say`` gets messages; without it
     problems are warnings, and audits are logged. ``rules`` say how to read steps; by default only
     ``options.terminal`` does. ``task`` is the name for the card of a shield that has none yet.
+    ``learn_from`` holds where the shield's settings do not say it.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class ShieldSession:
         say: Callable[[str], None] | None = None,
         rules: SignalRules | None = None,
         task: str = "",
+        learn_from: LearnFrom = "both",
     ) -> None:
         options = options or SessionOptions()
         if options.features is None:
@@ -155,7 +157,7 @@ class ShieldSession:
             raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
         own = getattr(self.shield, "config", None)
         self.config = own if isinstance(own, ShieldConfig) else options.config or ShieldConfig()
-        penalty, learn_from = self.config.intervention_penalty, self.config.learn_from
+        penalty, learn_from = self.config.intervention_penalty, self.config.learn_from or learn_from
         self.penalty = float(getattr(self.shield, "intervention_penalty", penalty))
         """What the agent loses for a proposal that was replaced."""
         self.learn_from = str(getattr(self.shield, "learn_from", learn_from))
