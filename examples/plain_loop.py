@@ -51,6 +51,8 @@ def main(args: Args) -> None:
                 after, reward, terminated, truncated, info = env.step(proposed)
                 result = reward, info["cost"], after, terminated
                 agent.observe(Transition(obs, info["shield"]["executed"], *result))
+                if info["shield"]["intervened"]:  # the proposal led to the same result
+                    agent.observe(Transition(obs, proposed, *result))
                 agent.learn()
                 obs, ended = after, terminated or truncated
             if episode % 10 == 0 or episode == args.episodes:
