@@ -134,15 +134,11 @@ class ShieldConfig(AutoencoderConfig):
     refit_episodes: int = 50
     """Fit anew on all that was seen after this many episodes and 15 % more steps; 0: never."""
     probe_violations: int = 8
-    """After this many episodes with a violation one goes unguarded, so that a shield which armed
-    itself early is disarmed when there would be fewer without it; 0: never."""
+    """After this many violated episodes one goes unguarded: does the shield help? 0: never."""
     hold: int | None = None
-    """A replacement is executed again, up to this many steps in all, while it stays safe; not
-    given: the slower observations change, the longer, up to 15."""
+    """Steps for which a replacement is held while safe; not given: from the data, at most 15."""
     learn_from: LearnFrom | None = None
-    """What the agent learns from an intervention: the executed action, the proposed one with what
-    really happened, or both; not given: both, but SAC from the executed one.
-    ``intervention_penalty`` comes on top."""
+    """The action of an intervention that the agent learns from; not given: both, SAC executed."""
     fit_steps: int = 3000
     """Gradient steps of each network of a hindsight fit."""
     k: int = 4
@@ -156,8 +152,7 @@ class ShieldConfig(AutoencoderConfig):
     k_rule: KRule = "inclusive-down"
     """How K follows the recent violations; fixed leaves it alone."""
     fallback: Literal["proposed", "least-risk"] = "least-risk"
-    """What to do when no candidate is safe: execute the proposal (unless a rule forbids it), or the
-    least risky action."""
+    """What is executed when no candidate is safe; a proposal only if no rule forbids it."""
     far: Far | None = None
     """What to do with a proposal far from all data: endorse it, refuse it (as if it were unsafe),
     or leave it to the fallback; not given: its neighbours decide, however far."""
