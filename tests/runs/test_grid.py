@@ -168,7 +168,7 @@ def test_unknown_suite_and_setting_are_named() -> None:
 
 
 def grid(out: Path) -> list[Cell]:
-    configs = [dataclasses.replace(small(episodes=14), seed=0), small("ddpg", episodes=30)]
+    configs = [dataclasses.replace(small(episodes=14), seed=0), small("ddpg", episodes=300)]
     cells = [Cell(config, RunFolder.of(out, config)) for config in configs]
     dependent = dataclasses.replace(
         small(episodes=3, shield_from=str(cells[0].folder.path)), seed=7
