@@ -2,7 +2,8 @@
 
     python benchmarks/training_speed.py
 
-Both methods train on randomised-goal with the same seed at the same time, one core each.
+Both methods train on randomised-goal with the same seed at the same time, one core each, with the
+networks of the defaults (``--hidden-size 64``: those of ``advice demo``, whose updates are short).
 ``shield_overhead`` is the time per step of advice over that of ddpg, both over all steps after the
 shield was armed; ``median_overhead`` compares the median episodes, so that other work on the
 machine matters less, but so do the episodes in which the shield has most to do. The two are not
@@ -30,7 +31,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from advice.config import EnvConfig
+from advice.config import AgentConfig, EnvConfig
 from advice.demo import demo_cells
 from advice.reports.load import read_run
 from advice.runs.engines import run_local
@@ -86,10 +87,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=450)
     parser.add_argument("--construction-episodes", type=int, default=300)
     parser.add_argument("--seed", type=int, default=100)
+    default = AgentConfig().hidden_size
+    parser.add_argument("--hidden-size", type=int, default=default, help=f"default: {default}")
     options = parser.parse_args()
+    agent = AgentConfig(hidden_size=options.hidden_size)
     with tempfile.TemporaryDirectory() as scratch:
         cells = [
-            cell._replace(config=dataclasses.replace(cell.config, env=EnvConfig()))
+            cell._replace(config=dataclasses.replace(cell.config, env=EnvConfig(), agent=agent))
             for cell in demo_cells(
                 Path(scratch),
                 "randomised-goal",
