@@ -143,3 +143,14 @@ def test_a_trunk_that_cannot_be_repeated_is_not_used(grid: dict[str, Cell], tmp_
     train(BRANCHES["shorter"], tmp_path / "whole")
     assert_same_run(branched, tmp_path / "whole")
     assert "branched" not in provenance(branched)
+
+
+@pytest.mark.parametrize("lost", ["checkpoint", "actions.bin"])
+def test_a_trunk_that_was_kept_in_part_is_not_used(
+    lost: str, grid: dict[str, Cell], tmp_path: Path
+) -> None:
+    trunk, folder = tmp_path / "trunk", RunFolder(tmp_path / "run")
+    shutil.copytree(grid["trunk"].folder.path, trunk, ignore=shutil.ignore_patterns(lost))
+    run(grid["tabular"]._replace(folder=folder, trunk=trunk))
+    assert len(folder.read_episodes()) == BRANCHES["tabular"].episodes
+    assert "branched" not in provenance(folder.path)

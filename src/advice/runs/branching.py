@@ -113,15 +113,17 @@ class _Recorded:
 def repeat(run: ActiveRun, trunk: RunFolder, episodes: int) -> None:
     """Take a new run as far as ``trunk`` was after ``episodes``, and save it.
 
-    Does nothing if other code made the trunk or it did not keep its agent there.
+    Does nothing if other code made the trunk, or it did not keep its agent there or its actions.
     """
     made, now = trunk.read_document()["provenance"], provenance(trunk.read_config())
     kept, records = trunk.kept_file(episodes), trunk.read_episodes()
     if any(made.get(name) != now[name] for name in ("training", "versions")):
         return
+    if not trunk.actions_file.exists():
+        return
     if kept.exists():
         state = read_arrays(kept, "beginning", 1)
-    elif trunk.done_file.exists() and len(records) == episodes:
+    elif trunk.state_file.exists() and trunk.done_file.exists() and len(records) == episodes:
         state = read_part(trunk.checkpoint, "agent")
     else:
         return
