@@ -14,13 +14,15 @@ from typing import get_args
 import pytest
 
 from advice.cli import COMMANDS, main, parse
-from advice.config import PRESETS, Preset
+from advice.config import PRESETS, AgentConfig, EnvConfig, Preset, TrainConfig
 from advice.runs.evaluate import evaluate
+from advice.runs.loop import train
 from advice.runs.methods import METHODS
 from advice.runs.records import COLUMNS, RunFolder
 from advice.threads import one_thread
 from advice.types import AdviceError
 from engine import run_here
+from marks import slow_but
 
 TESTS = Path(__file__).parent
 PYTHONPATH = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
@@ -349,15 +351,27 @@ def test_eval_certifies_the_shield(grid: Path, capsys: pytest.CaptureFixture[str
     assert "expected episodes with a fitted ADVICE shield" in err
 
 
-def test_a_run_without_its_checkpoint_is_evaluated_by_its_files(grid: Path, tmp_path: Path) -> None:
-    for method in ("ddpg", "advice"):
-        folder = grid / "randomised-goal" / method / "seed-0"
-        copy = tmp_path / method
-        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("checkpoint"))
-        assert evaluate(RunFolder(copy), 3) == evaluate(RunFolder(folder), 3)
-        (copy / "agent.safetensors").unlink()
-        with pytest.raises(AdviceError, match="expected a checkpoint"):
+@pytest.mark.parametrize(
+    "method", slow_but(["ddpg", "advice", "tabular"], ["ddpg", "advice", "tabular", "csc"])
+)
+def test_a_run_without_its_checkpoint_is_evaluated_by_its_files(
+    method: str, grid: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder(grid / "randomised-goal" / method / "seed-0")
+    if not folder.path.exists():
+        env = EnvConfig(max_episode_steps=80, options={"cubes": 14})
+        agent = AgentConfig(hidden_size=16, noise_dt=0.5)
+        folder = train(
+            TrainConfig(method=method, episodes=6, agent=agent, env=env), tmp_path / "run"
+        ).folder
+    copy = tmp_path / "copy"
+    shutil.copytree(folder.path, copy, ignore=shutil.ignore_patterns("checkpoint"))
+    assert evaluate(RunFolder(copy), 3) == evaluate(folder, 3)
+    for name in ("agent", *(["table"] if method == "tabular" else [])):
+        (copy / f"{name}.safetensors").unlink()
+        with pytest.raises(AdviceError, match=f"expected a checkpoint or {name}"):
             evaluate(RunFolder(copy), 1)
+        shutil.copy(folder.path / f"{name}.safetensors", copy)
 
 
 def test_report_of_a_grid(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

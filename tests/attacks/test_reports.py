@@ -139,6 +139,8 @@ ODD_PROVENANCE = [
     {"resumed": 3},
     {"resumed": [3]},
     {"resumed": [{"versions": []}]},
+    {"fit_seconds": "long"},
+    {"fit_seconds": -1},
 ]
 
 

@@ -75,6 +75,12 @@ def test_trials_come_first_and_refits_later(whole: tuple[Path, Notes]) -> None:
     assert all(b - a >= 3 for a, b in zip([armed, *refits], refits, strict=False))
 
 
+def test_the_time_of_fits_and_trials_is_noted_apart(whole: tuple[Path, Notes]) -> None:
+    folder = RunFolder(whole[0])
+    noted = folder.read_document()["provenance"]["fit_seconds"]
+    assert noted > 0.01 * len(whole[1].fits)
+
+
 def test_a_run_that_is_cut_before_any_fit_is_identical(
     whole: tuple[Path, Notes], tmp_path: Path
 ) -> None:

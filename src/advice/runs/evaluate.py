@@ -19,6 +19,7 @@ from advice.shields.base import NoShield, PostShield
 from advice.shields.bounds import clopper_pearson
 from advice.shields.decisions import StepGuard
 from advice.shields.shield import Shield
+from advice.shields.tabular import TabularShield
 from advice.types import AdviceError, Array, BrokenFileError, Verdict
 
 FRESH = 2**31
@@ -60,19 +61,21 @@ def load_trained(folder: RunFolder, shielded: bool = True, **env_options: Any) -
 
 
 def _restore_exported(folder: RunFolder, agent: Agent, shield: PostShield) -> PostShield:
-    """The agent and shield files of a run whose checkpoint was not kept, as in ``results/``."""
-    if not folder.agent_file.exists():
-        raise AdviceError(
-            f"{folder.path}: expected a checkpoint or {folder.agent_file.name}, found neither: the "
-            "run has none yet, or was kept without its agent"
-        )
-    if not isinstance(shield, Shield | NoShield):
-        raise AdviceError(f"{folder.path}: expected a checkpoint, which its method needs")
-    arrays, document = read_arrays(folder.agent_file, "agent", 1)
-    try:
-        agent.restore(arrays, document)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BrokenFileError(f"{folder.agent_file}: does not fit the run: {error!r}") from error
+    """Agent and shield from their files, of a run that was kept without its checkpoint."""
+    learnt: list[tuple[Path, str, Any]] = [(folder.agent_file, "agent", agent)]
+    if isinstance(shield, TabularShield):
+        learnt.append((folder.table_file, "table", shield))
+    for file, kind, part in learnt:
+        if not file.exists():
+            raise AdviceError(
+                f"{folder.path}: expected a checkpoint or {file.name}, found neither: the run has "
+                f"none yet, or was kept without its {kind}"
+            )
+        state = read_arrays(file, kind, 1)
+        try:
+            part.restore(*state)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BrokenFileError(f"{file}: does not fit the run: {error!r}") from error
     if isinstance(shield, Shield) and folder.shield_file.exists():
         return Shield.load(folder.shield_file, *shield.space)
     return shield

@@ -28,6 +28,7 @@ from advice.shields.autoencoder import FitProgress
 from advice.shields.base import PostShield
 from advice.shields.session import SessionOptions, ShieldSession
 from advice.shields.shield import Shield
+from advice.shields.tabular import TabularShield
 from advice.types import AdviceError, Array, EpisodeRecord, Transition
 
 ENDLESS = 100_000  # an episode of that many steps is taken for one that never ends
@@ -281,6 +282,8 @@ class ActiveRun:
     def export(self) -> None:
         """The trained agent and the shield, if it is armed, as files of their own."""
         write_arrays(self.folder.agent_file, *self.agent.snapshot(), kind="agent", version=1)
+        if isinstance(self.shield, TabularShield):
+            write_arrays(self.folder.table_file, *self.shield.snapshot(), kind="table", version=1)
         if isinstance(self.shield, Shield) and self.shield.armed:
             self.shield.save(self.folder.shield_file)
         else:  # of a shield that was disarmed none stays
@@ -288,7 +291,10 @@ class ActiveRun:
                 file.unlink(missing_ok=True)
 
     def fit_if_due(self, save_first: bool = True) -> bool:
-        """Fit the shield if it is due; True if it is now armed and exported."""
+        """Fit the shield if it is due; True if it is now armed and exported.
+
+        The time that fits take is noted apart: no episode counts it.
+        """
 
         def fitting(progress: FitProgress) -> None:
             self.show_progress()
@@ -297,7 +303,12 @@ class ActiveRun:
         due = self.shield.wants_fit and not self.session.one_class
         if save_first and due and not self.finished:  # a finished run would not fit when resumed
             self.save()  # a fit takes long, and a stop during it must not lose episodes
-        if fitted := self.session.fit_if_due(fitting):
+        began = time.perf_counter()
+        fitted = self.session.fit_if_due(fitting)
+        if due:
+            before = self.folder.read_document()["provenance"].get("fit_seconds", 0.0)
+            self.folder.note(fit_seconds=round(before + time.perf_counter() - began, 3))
+        if fitted:
             self.export()
         return fitted
 

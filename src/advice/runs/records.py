@@ -5,7 +5,8 @@ episodes.csv         one line per episode
 actions.bin          per step, as the action space has it: executed action, then proposed action
 checkpoint/          what a resume needs        events.*            for TensorBoard
 shield.safetensors   the fitted shield          agent.safetensors   the trained agent
-card.md              the shield's card          done                digests of the records
+card.md              the shield's card          table.safetensors   what a tabular shield stored
+done                 digests of the records
 """
 
 from __future__ import annotations
@@ -124,13 +125,15 @@ def _commit() -> str | None:
 
 
 def _is_provenance(made: Any) -> bool:
-    """True if readers find what they look for: versions by name, a commit, how it was resumed."""
+    """True if readers find what they look for: versions, commit, time of fits, how it resumed."""
     if not isinstance(made, dict) or not isinstance(made.get("versions", {}), dict):
         return False
     words = [made.get("commit"), *made.get("versions", {}).values()]
-    resumed = made.get("resumed", [])
+    resumed, seconds = made.get("resumed", []), made.get("fit_seconds", 0)
     return (
-        all(x is None or (isinstance(x, str) and len(x) <= 200) for x in words)
+        isinstance(seconds, int | float)
+        and 0 <= seconds <= _LARGE
+        and all(x is None or (isinstance(x, str) and len(x) <= 200) for x in words)
         and isinstance(resumed, list)
         and all(isinstance(x, dict) and "resumed" not in x and _is_provenance(x) for x in resumed)
     )
@@ -176,6 +179,7 @@ class RunFolder:
         self.shield_file = self.path / "shield.safetensors"
         self.card_file = self.path / "card.md"
         self.agent_file = self.path / "agent.safetensors"
+        self.table_file = self.path / "table.safetensors"
         self.checkpoint = self.path / "checkpoint"
         self.state_file = self.checkpoint / "state.safetensors"
         self.done_file = self.path / "done"
@@ -236,7 +240,7 @@ class RunFolder:
         for path in (
             *(self.done_file, self.config_file, self.error_file, self.episodes_file),
             *(self.actions_file, self.shield_file, self.card_file, self.agent_file),
-            *(self.path / "wandb-id.txt", *self.path.glob("events.*")),
+            *(self.table_file, self.path / "wandb-id.txt", *self.path.glob("events.*")),
         ):
             path.unlink(missing_ok=True)
         if self.checkpoint.exists():
