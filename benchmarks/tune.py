@@ -1,12 +1,13 @@
 """Equal tuning: the same number of trials for every method, one rule that chooses.
 
-    python benchmarks/tune.py --out results/tuning            # runs what is missing, then prints
-    python benchmarks/tune.py --out results/tuning --dry-run  # only says what there is
+    python benchmarks/tune.py --out runs/tuning            # runs what is missing, then prints
+    python benchmarks/tune.py --out runs/tuning --dry-run  # only says what there is
 
 Each trial is a method with some settings on seeds 100, 101 and 102 of randomised-goal. The rule,
 fixed before the first trial: of a method's trials whose successes are at least 0.95 of DDPG's
 (with its defaults) take the one with the fewest violations; if there is none, the one with most
-successes. All counts are of all episodes of all seeds. Stopped trials continue when run again.
+successes. All counts are of all episodes of all seeds; nothing is chosen before all are there.
+Stopped trials continue when run again. The reported trials are in results-tuning/trials.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ restart_with_one_thread()
 
 import argparse
 import csv
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,7 +72,8 @@ TRIALS: dict[str, tuple[Mapping[str, Any], ...]] = {
         {"shield.hold": 1},
     ),
 }
-COLUMNS = ("method", "trial", "settings", "seeds", "violations", "successes", "timeouts", "chosen")
+COUNTS = ("violations", "successes", "timeouts", "violations per success")
+COLUMNS = ("method", "trial", "settings", "seeds", *COUNTS, "chosen")
 
 
 class Trial(NamedTuple):
@@ -92,6 +95,12 @@ class Counts(NamedTuple):
     violations: float
     successes: float
     timeouts: float
+
+    @property
+    def in_words(self) -> tuple[str, ...]:
+        """Its numbers, and violations per success."""
+        per = self.violations / self.successes if self.successes else math.inf
+        return (*(f"{number:.1f}" for number in self), f"{per:.2f}")
 
 
 def count(cells: list[Cell]) -> Counts:
@@ -137,15 +146,16 @@ def main() -> None:
     counts = [count(found) if found else None for found in done]
     rows = []
     for method in dict.fromkeys(trial.method for trial in trials):
-        own = {i: c for i, c in enumerate(counts) if c and trials[i].method == method}
-        chosen = choose(own, counts[0].successes) if counts[0] and own else None
+        numbers = [i for i, trial in enumerate(trials) if trial.method == method]
+        own = {i: found for i in numbers if (found := counts[i])}
+        complete = all(len(done[i]) == len(args.seeds) for i in (0, *numbers))
+        chosen = choose(own, counts[0].successes) if counts[0] and complete else None
         for i, found in own.items():
             trial = trials[i]
             settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
-            numbers = [f"{number:.1f}" for number in found]
             mark = "yes" if i == chosen else ""
             rows.append(
-                (method, trial.number, settings or "defaults", len(done[i]), *numbers, mark)
+                (method, trial.number, settings or "defaults", len(done[i]), *found.in_words, mark)
             )
     for row in (COLUMNS, *rows):
         print(" | ".join(map(str, row)))
