@@ -1,0 +1,55 @@
+"""Copy the finished runs of a grid into a folder of records, such as results/.
+
+    python benchmarks/keep.py runs/paper results
+
+Of every run its settings and episodes; of seed 0 also the trained agent, its shield and every
+action, so that eval, inspect and replay work on it. Paths of this machine are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from advice.files import write_json
+from advice.runs.records import RunFolder
+
+
+def keep(run: RunFolder, to: RunFolder, grid: Path, whole: bool) -> None:
+    """Copy one run of a grid, ``whole`` with what it learnt and did."""
+    to.path.mkdir(parents=True, exist_ok=True)
+    document = run.read_document()
+    made = document["provenance"]
+    words = made.get("command", [])
+    made["command"] = [
+        "DIR" if word == "--out" else said for word, said in zip(["", *words], words, strict=False)
+    ]
+    if source := document["config"].get("shield_from"):
+        document["config"]["shield_from"] = str(Path(source).relative_to(grid))
+    write_json(to.config_file, document)
+    parts = [run.episodes_file, run.done_file]
+    if whole:
+        learnt = [run.agent_file, run.shield_file, run.card_file, run.table_file]
+        parts += [*learnt, run.actions_file]
+    for part in parts:
+        if part.exists():
+            shutil.copy(part, to.path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("grid", type=Path)
+    parser.add_argument("results", type=Path)
+    asked = parser.parse_args()
+    for done in sorted(asked.grid.rglob("done")):
+        run = RunFolder(done.parent)
+        run.check_done()
+        seed = run.read_config().seed
+        to = RunFolder(asked.results / done.parent.relative_to(asked.grid))
+        keep(run, to, asked.grid, whole=seed == 0)
+        print(done.parent.relative_to(asked.grid))
+
+
+if __name__ == "__main__":
+    main()
