@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_up import write_grid, write_run
+from made_up import PROVENANCE, write_grid, write_run
 
 from advice.config import EnvConfig, ShieldConfig, TrainConfig
 from advice.reports.load import load, read_run, totals
-from advice.reports.page import Report, write_report
+from advice.reports.page import Report, _curve_figures, write_report
 from advice.reports.plots import (
     METRICS,
     busiest,
@@ -30,14 +30,11 @@ from advice.reports.style import METHOD_LOOKS, method_looks, method_order
 from advice.reports.summaries import (
     compare,
     comparison_table,
-    drift_table,
     study_table,
     summary_table,
 )
 from advice.reports.tables import Exhibit, shown, write_csv
 from advice.runs.records import COLUMNS
-from advice.runs.studies import SHIFTS
-from advice.shields.bounds import running_bounds
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +187,47 @@ def test_up_close_are_the_episodes_in_which_k_changes_most(tmp_path: Path) -> No
     counts = [moves[i : i + 80].sum() for i in range(len(moves) - 79)]
     assert counts[start] == max(counts) > 0
     assert busiest(close) is close
+    shield = ShieldConfig(construction_episodes=60, recent_window=2, distant_window=10)
+    paper = TrainConfig("randomised-goal", "advice", episodes=400, shield=shield)
+    write_run(tmp_path / "windows-2-10", dataclasses.replace(paper, study="windows-2-10"))
     page = write_report([tmp_path], tmp_path / "report").page.read_text()
-    assert 'id="figure-randomised-goal-k-history"' in page
-    assert 'id="figure-randomised-goal-k-close"' in page
+    for which, windows in (("k", "h_r = 3, h_d = 25"), ("k-paper", "h_r = 2, h_d = 10")):
+        figure = page.split(f'id="figure-randomised-goal-{which}-history"')[1].split("</figure>")[0]
+        assert f"ADVICE, seed 0, {windows}, rule" in figure
+        assert f'id="figure-randomised-goal-{which}-close"' in page
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_interventions_of_csc_have_a_panel_of_their_own(tmp_path: Path) -> None:
+    write_grid(tmp_path, methods=("ddpg", "tabular", "csc", "advice"), seeds=[0])
+    (task,) = load([tmp_path]).tasks
+    found = {}
+    for drawing in _curve_figures(task, method_looks(task.methods), None):
+        for row in drawing.rows:
+            found.setdefault(row["metric"], set()).add(row["series"])
+    assert found["interventions"] == {"Tabular shield", "ADVICE"}
+    assert found["interventions-csc"] == {"CSC"}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_several_versions_of_packages_are_named(tmp_path: Path) -> None:
+    *_, odd = write_grid(tmp_path, methods=("ddpg",))
+    several = "made with several versions of packages"
+    assert several not in write_report([tmp_path], tmp_path / "out").page.read_text()
+    versions = PROVENANCE["versions"] | {"jax": "0.9", "numpy": "2.0", "mujoco": "3.4"}
+    odd.note(versions=versions, resumed=[PROVENANCE])
+    made = write_report([tmp_path], tmp_path / "out", any_version=True)
+    note = made.page.read_text().split(several)[1].split("</p>")[0]
+    assert "jax unknown, numpy unknown, mujoco 3.3.0 (2 runs)" in note
+    assert "jax 0.9, numpy 2.0, mujoco 3.4, then jax unknown, numpy" in note
+
+
+def test_the_time_of_fits_counts_if_it_was_noted(tmp_path: Path) -> None:
+    (folder,) = write_grid(tmp_path, methods=("advice",), seeds=[0])
+    run = read_run(folder)
+    assert run.minutes == pytest.approx(run.total("seconds") / 60)
+    folder.note(fit_seconds=90.0)
+    assert read_run(folder).minutes == pytest.approx(run.minutes + 1.5)
 
 
 def test_compute_times_are_bars_and_dots() -> None:
@@ -333,73 +368,6 @@ def test_totals_are_of_complete_runs_only(tmp_path: Path) -> None:
     assert [(row["against"], row["tasks"]) for row in overall.rows] == [("DDPG", 2)]
     for name in ("fewer violations, %", "probability of fewer"):  # of two equal tasks
         assert overall.rows[0][name].value == pytest.approx(table.rows[0][name].value)
-
-
-def test_a_study_keeps_the_order_of_the_methods(tmp_path: Path) -> None:
-    write_grid(tmp_path / "core", seeds=[0])
-    write_grid(tmp_path / "long-episodes", seeds=[0], env=EnvConfig(max_episode_steps=2000))
-    (task,) = load([tmp_path]).tasks
-    table = study_table(task, "steps")
-    usual = [row["runs"] for row in table.rows[:6]]
-    names = ("DDPG", "DDPG-Lag", "RCPO", "Tabular shield", "CSC", "ADVICE")
-    assert usual == [f"{name}, as compared above" for name in names]
-
-
-def test_the_drift_table_says_whether_the_alarm_is_given(tmp_path: Path) -> None:
-    write_grid(tmp_path / "core", seeds=[0], methods=("advice",))
-    for name in ("no shift", "slippery floor"):
-        study = f"shift-{name.replace(' ', '-')}-frozen"
-        changes = {"study": study, "shield_from": "x", "env": EnvConfig(options=SHIFTS[name])}
-        write_grid(tmp_path / study, methods=("advice",), episodes=400, **changes)
-    for seed in range(2):  # every episode of the second half has a violation
-        path = tmp_path / f"shift-slippery-floor-frozen/randomised-goal/advice/seed-{seed}"
-        head, *lines = (path / "episodes.csv").read_text().splitlines()
-        rows = [line.split(",") for line in lines]
-        for row in rows[200:]:
-            row[V], row[S] = "1", "0"
-        (path / "episodes.csv").write_text("\n".join([head, *map(",".join, rows)]) + "\n")
-    (task,) = load([tmp_path]).tasks
-    table = drift_table(task)
-    assert table is not None
-    rows_by_name = {row["runs"]: row for row in table.rows}
-    calm, shifted = (rows_by_name[f"{x}, frozen"] for x in ("no shift", "slippery floor"))
-    assert calm["alarms"] == "0 of 3"
-    assert shifted["alarms"] == "2 of 3"
-    assert shifted["episodes until the alarm"] < 30
-    assert shifted["violation probability"].value > calm["violation probability"].high
-    slippery = [v for v in task.variants["shift"] if "slip" in v.label]
-    assert drift_table(task._replace(variants={"shift": slippery})) is None
-
-
-V, S = COLUMNS.index("violation"), COLUMNS.index("success")
-
-
-def test_the_summary_by_hand(tmp_path: Path) -> None:
-    write_grid(tmp_path, methods=("ddpg", "advice"), seeds=range(2))
-    (task,) = load([tmp_path]).tasks
-    row = summary_table(task).rows[1]
-    counts = [run.column("violation")[60:].sum() for run in task.methods["advice"]]
-    half = 12.7062 * abs(counts[0] - counts[1]) / 2  # Student's t of one degree of freedom
-    by_hand = (np.mean(counts), max(0, np.mean(counts) - half), np.mean(counts) + half)
-    assert row["violations"] == pytest.approx(by_hand, abs=1e-3)
-    assert row["seeds"] == "2 (few)"
-    ends = [run.table[60:] for run in task.methods["advice"]]
-    idle = [sum(not e[V] and not e[S] for e in end) for end in ends]
-    # of all runs together, from the sequence that holds at every look
-    rate, low, high = row["violation probability"]
-    assert rate == pytest.approx(sum(counts) / sum(map(len, ends)))
-    bounds = running_bounds(sum(counts), sum(map(len, ends)))
-    assert (low, high) == pytest.approx(tuple(map(float, bounds)))
-    assert low < rate < high
-    assert row["timeouts"].value == pytest.approx(np.mean(idle))
-    goals = sum(end[:, S].sum() for end in ends)
-    assert row["violations per goal"].value == pytest.approx(sum(counts) / goals)
-    armed = [run.column("k")[60:] for run in task.methods["advice"]]
-    changes = [np.count_nonzero(np.diff(k)) for k in armed]
-    by_hand = (np.mean(changes), abs(changes[0] - changes[1]) / 2, 2)
-    assert row["changes of K"] == pytest.approx(by_hand)
-    assert row["K"].value == pytest.approx(np.mean(armed))
-    assert shown(summary_table(task).rows[0]["K"]) == "–"  # DDPG has none
 
 
 def test_elsewhere_violations_are_counted_per_step(tmp_path: Path) -> None:

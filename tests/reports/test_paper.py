@@ -12,8 +12,19 @@ import pytest
 from made_up import write_grid, write_run
 
 from advice.config import ShieldConfig, TrainConfig
-from advice.reports.claims import DIFFERS, HOLDS, MISSING, OPEN, _less, _ratio, paper_table
-from advice.reports.load import load
+from advice.reports.claims import (
+    DIFFERS,
+    HOLDS,
+    IN_THE_MEAN,
+    MISSING,
+    OPEN,
+    _in_time,
+    _less,
+    _never_acts,
+    _ratio,
+    paper_table,
+)
+from advice.reports.load import Run, load
 from advice.runs.records import COLUMNS, RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -22,30 +33,62 @@ MANY = {0: 50.0, 1: 52.0, 2: 51.0}
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "most", "least", "verdict"),
+    ("ours", "theirs", "below", "least", "verdict"),
     [
         (FEW, MANY, 0.5, 0.0, HOLDS),
         (MANY, FEW, 0.5, 0.0, DIFFERS),
-        (FEW, FEW, 0.5, 0.0, OPEN),
-        ({0: 1.0, 1: 40.0, 2: 4.0}, MANY, 0.5, 0.0, OPEN),  # the interval includes 1
-        ({0: 40.0, 1: 41.0, 2: 42.0}, MANY, 0.5, 0.0, OPEN),  # fewer, but not half
+        (FEW, FEW, 0.5, 0.0, DIFFERS),
+        (FEW, FEW, 1.0, 0.0, OPEN),
+        ({0: 1.0, 1: 40.0, 2: 4.0}, MANY, 0.5, 0.0, IN_THE_MEAN),  # the interval includes 1
+        ({0: 20.0, 1: 24.0, 2: 28.0}, MANY, 0.5, 0.0, IN_THE_MEAN),  # below 1, but not below half
+        ({0: 20.0, 1: 25.0, 2: 39.0}, MANY, 0.5, 0.0, OPEN),  # perhaps half, but not in the mean
+        ({0: 40.0, 1: 41.0, 2: 42.0}, MANY, 0.5, 0.0, DIFFERS),  # fewer, but not half
+        ({0: 0.0, 1: 0.0, 2: 0.0}, MANY, 0.5, 0.0, IN_THE_MEAN),  # has no interval
         ({0: 10.0, 1: 12.0}, MANY, 0.5, 0.0, OPEN),  # too few seeds
         (MANY, FEW, np.inf, 1.0, HOLDS),
         (FEW, MANY, np.inf, 1.0, DIFFERS),
+        ({0: 45.0, 1: 53.0, 2: 58.0}, MANY, np.inf, 1.0, IN_THE_MEAN),
+        ({0: 45.0, 1: 50.0, 2: 55.0}, MANY, np.inf, 1.0, OPEN),
         ({}, MANY, 0.5, 0.0, MISSING),
     ],
 )
 def test_verdicts_of_ratios(
-    ours: dict[int, float], theirs: dict[int, float], most: float, least: float, verdict: str
+    ours: dict[int, float], theirs: dict[int, float], below: float, least: float, verdict: str
 ) -> None:
-    assert _ratio(ours, theirs, most, least).verdict == verdict
+    assert _ratio(ours, theirs, below, least).verdict == verdict
 
 
 def test_verdicts_of_paired_differences() -> None:
     assert _less(FEW, MANY, "").verdict == HOLDS
     assert _less(MANY, FEW, "").verdict == DIFFERS
-    assert _less(FEW, {0: 1.0, 1: 40.0, 2: 4.0}, "").verdict == OPEN
+    assert _less(FEW, {0: 1.0, 1: 40.0, 2: 4.0}, "").verdict == IN_THE_MEAN
+    assert _less({0: 1.0, 1: 40.0, 2: 4.0}, FEW, "").verdict == OPEN
+    assert _less(FEW, FEW, "").verdict == OPEN
+    assert _less(FEW, {0: 50.0, 1: 52.0}, "").verdict == OPEN  # too few seeds
     assert _less(FEW, {7: 1.0}, "").verdict == MISSING
+
+
+@pytest.mark.parametrize(
+    ("late", "verdict", "here"),
+    [
+        ((50, 60, 55), HOLDS, "55 [43, 67]"),
+        ((50, 60, 160), IN_THE_MEAN, "90 [0, 241]"),
+        ((80, 90, 160), OPEN, "110 [2, 218]"),
+        ((150, 160, 155), DIFFERS, "155 [143, 167]"),
+        ((50, 60), OPEN, "55 [0, 119]"),  # too few seeds
+    ],
+)
+def test_timeouts_have_an_interval(late: tuple[int, ...], verdict: str, here: str) -> None:
+    runs = []
+    for seed, count in enumerate(late):
+        table = np.zeros((1100, len(COLUMNS)))
+        table[100 + count :, COLUMNS.index("success")] = 1
+        table[:50, COLUMNS.index("interventions")] = count > 100
+        runs.append(Run(RunFolder("run"), TrainConfig(seed=seed, episodes=1100), {}, table))
+    answer = _in_time(runs, 100)
+    assert (answer.verdict, answer.here) == (verdict, f"{here} in 1,000 episodes")
+    acts = {HOLDS: HOLDS, DIFFERS: DIFFERS}  # in none of the runs, in 50 of 1,100 episodes of each
+    assert _never_acts(runs).verdict == acts.get(verdict, OPEN)
 
 
 def set_violations(folder: RunFolder, every: int) -> None:
@@ -95,8 +138,8 @@ def page_script() -> Any:
     return module
 
 
-def test_the_reproduction_page_is_that_of_the_records() -> None:
+def test_page_and_readme_are_those_of_the_records() -> None:
     """After new records: python benchmarks/reproduction_page.py."""
     script = page_script()
-    page = script.PAGE.read_text()
-    assert script.with_claims(page, ROOT / "results") == page
+    pages = script.PAGE.read_text(), script.README.read_text()
+    assert script.written(*pages, ROOT / "results") == pages

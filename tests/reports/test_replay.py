@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -24,7 +23,6 @@ from advice import Shield
 from advice.config import AgentConfig, EnvConfig, TrainConfig
 from advice.reports.page import write_report
 from advice.reports.replay_page import needed_in_words, write_replay
-from advice.reports.shields import laps_and_speed
 from advice.runs.checkpoints import RecordWriter
 from advice.runs.loop import train
 from advice.runs.methods import episode_seed, make_environment
@@ -247,33 +245,6 @@ def test_a_run_without_a_shield_shows_what_there_is(
     assert 'id="latent"' not in text
     assert "no fitted shield" in text
     assert (tmp_path / "film.mp4").stat().st_size > 1000
-
-
-def test_laps_and_speed_by_hand() -> None:
-    """Three quarters of a circle of 2 m in 30 steps of 1/25 s, then half of one backwards in 10."""
-
-    def driven(angles: Any) -> Any:
-        poses = np.stack([2 * np.cos(angles), 2 * np.sin(angles), angles], axis=1)
-        return SimpleNamespace(poses=poses, layout={"circle": np.zeros((1, 2))}, fps=25.0)
-
-    there = driven(np.linspace(3, 3 + 1.5 * np.pi, 31))  # passes pi, where atan2 jumps
-    back = driven(np.linspace(0, -np.pi, 11))
-    found = laps_and_speed([there, back])
-    chords = 30 * 4 * np.sin(0.025 * np.pi) + 10 * 4 * np.sin(0.05 * np.pi)
-    assert found["laps"] == pytest.approx((0.75 - 0.5) / 2)
-    assert found["speed, m/s"] == pytest.approx(chords * 25 / 40)
-    assert found["distance, m"] == pytest.approx(2)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_circle_has_laps_and_speed(tmp_path: Path) -> None:
-    env = EnvConfig(max_episode_steps=20)
-    config = TrainConfig("randomised-circle", "ddpg", episodes=3, env=env)
-    train(config, RunFolder.of(tmp_path / "runs", config))
-    write_report([tmp_path / "runs"], tmp_path / "report")
-    rows = (tmp_path / "report" / "tables" / "randomised-circle-laps.csv").read_text().splitlines()
-    assert rows[0] == 'method,laps,"speed, m/s","distance, m"'
-    assert len(rows) == 2
 
 
 @pytest.mark.slow

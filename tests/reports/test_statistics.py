@@ -22,6 +22,7 @@ from advice.reports.statistics import (
     rank_test,
     ratio,
     saving,
+    share_interval,
 )
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -61,6 +62,13 @@ def test_student_by_hand() -> None:
     paired = paired_difference({0: 5, 1: 7, 4: 100}, {1: 10, 0: 6, 9: 0})
     assert paired == pytest.approx((-2, -2 - 12.7062, -2 + 12.7062), abs=1e-4)
     assert np.isnan(paired_difference({0: 1}, {1: 1}).value)
+
+
+def test_shares_stay_between_0_and_1() -> None:
+    assert share_interval([0.1, 0.5]) == pytest.approx((0.3, 0, 1))
+    half = 4.302653 * 0.1 / np.sqrt(3)
+    assert share_interval([0.4, 0.5, 0.6]) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    assert np.isnan(share_interval([0.5]).low)
 
 
 def test_ratios_by_hand() -> None:
@@ -131,6 +139,17 @@ def test_intervals_cover_as_promised(seeds: int) -> None:
     for name, check in benchmark.INTERVALS.items():
         found = benchmark.coverage(check, benchmark.WORLDS[3], seeds, repeats=200)
         assert found >= benchmark.GOAL - 0.05, name  # 200 repeats vary by 0.018
+
+
+def test_the_invented_runs_are_those_of_their_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark, drawn = coverage_benchmark(), []
+    normal, *_, counts = benchmark.WORLDS
+    # the other 12 more, with standard deviations of 6 and 7.2
+    assert benchmark._fewer(normal, 72.0) == pytest.approx(0.8998, abs=0.005)
+    assert benchmark._fewer(counts, 60.0) > 0.52  # the more skewed one is mostly lower
+    monkeypatch.setattr(benchmark, "improvement_probability", lambda *pairs: drawn.extend(pairs))
+    benchmark._improvement(counts, np.random.default_rng(0), 5, tasks=2)
+    assert all(x == round(x) for side in drawn for runs in side for x in runs)
 
 
 def test_moving_average_by_hand() -> None:

@@ -31,6 +31,8 @@ from advice.runs.records import (
 from advice.runs.studies import PAPER_TASKS, SECTIONS, STUDIES, study_name
 from advice.types import AdviceError, BrokenFileError
 
+_COMPUTING = ("jax", "numpy", "mujoco")  # packages whose versions may change what a training gives
+
 
 class Run(NamedTuple):
     """One run that can be read."""
@@ -70,6 +72,11 @@ class Run(NamedTuple):
         return due if due < len(self.table) else 0
 
     @property
+    def minutes(self) -> float:
+        """Time of its episodes, and of the shield's fits if that was noted."""
+        return (self.total("seconds") + self.provenance.get("fit_seconds", 0.0)) / 60
+
+    @property
     def finished(self) -> bool:
         return is_finished(self.config, len(self.table), int(self.total("violation")))
 
@@ -77,8 +84,21 @@ class Run(NamedTuple):
     def code(self) -> str:
         """What made the run; several if it was resumed."""
         present = training_version(self.config.method, self.config.shield)
-        made = (self.provenance, *self.provenance.get("resumed", ()))
-        return ", then ".join(dict.fromkeys(_version(one, present) for one in made))
+        return ", then ".join(dict.fromkeys(_version(one, present) for one in self._makers))
+
+    @property
+    def packages(self) -> str:
+        """Versions of what computes a training; several if it was resumed."""
+        made = (one.get("versions", {}) for one in self._makers)
+        sets = (
+            ", ".join(f"{name} {found.get(name) or 'unknown'}" for name in _COMPUTING)
+            for found in made
+        )
+        return ", then ".join(dict.fromkeys(sets))
+
+    @property
+    def _makers(self) -> tuple[dict[str, Any], ...]:
+        return self.provenance, *self.provenance.get("resumed", ())
 
 
 def _version(made: dict[str, Any], present: int) -> str:
@@ -208,6 +228,12 @@ class Collection(NamedTuple):
     tasks: list[TaskRuns]
     left_out: dict[Path, str]  # folder -> why its run is not in the report
     code: str
+
+    @property
+    def packages(self) -> dict[str, int]:
+        """Versions of the packages that compute a training -> runs."""
+        groups = (group for task in self.tasks for group in task.groups)
+        return Counter(run.packages for group in groups for run in group.runs)
 
 
 def load(

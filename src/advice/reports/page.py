@@ -13,13 +13,13 @@ from markupsafe import Markup
 
 from advice.reports import plots, summaries
 from advice.reports.claims import paper_table
-from advice.reports.load import Collection, Run, TaskRuns, load, totals, usable
+from advice.reports.load import Collection, Run, TaskRuns, Variant, load, totals, usable
 from advice.reports.shields import plot_latent, shield_section
 from advice.reports.style import Look, method_label, method_looks, method_order, variant_looks
 from advice.reports.summaries import GOOD_SEEDS, MIN_SEEDS, Claim, compare
 from advice.reports.tables import Exhibit, Section, write_csv
 from advice.runs.records import file_name
-from advice.runs.studies import PAPER_TASKS, WITH_SHIELD, section
+from advice.runs.studies import PAPER_TASKS, section
 from advice.shields.shield import Shield
 
 
@@ -154,7 +154,8 @@ def _sections(task: TaskRuns, looks: dict[str, Look]) -> list[Section]:
 def _curve_figures(task: TaskRuns, looks: dict[str, Look], shield: Shield | None) -> list[Exhibit]:
     """Two rows of panels, each twice: after activation, counted from zero, and in full."""
     groups = [(group.method, group.name, group.runs) for group in task.pictured]
-    shielded = [group for group in groups if group[0].split("+")[-1] in WITH_SHIELD]
+    shielded = [group for group in groups if group[0].split("+")[-1] in ("advice", "tabular")]
+    csc = [group for group in groups if group[0] == "csc"]  # its many would flatten the others'
     drawings, graded = [], _graded(task)
     latent = partial(plot_latent, shield=shield) if shield else None
     goals = any(run.column("success").any() for *_, runs in groups for run in runs)
@@ -168,6 +169,7 @@ def _curve_figures(task: TaskRuns, looks: dict[str, Look], shield: Shield | None
             drawings.append(found._replace(kind=f"overview-{phase}", phase=phase))
             panels = plots.panels(groups, rates, skip)
             panels |= plots.panels(shielded, ["interventions"], skip)
+            panels |= plots.panels(csc, ["interventions-csc"], skip)
             found = _curves(task, "rates", "Rates and interventions", panels, looks, skip)
             drawings.append(found._replace(kind=f"rates-{phase}", phase=phase))
     return drawings
@@ -202,8 +204,15 @@ def _curves(
 
 
 def _k_figures(task: TaskRuns) -> list[Exhibit]:
+    """K of a run of the comparison, and of one with the paper's windows."""
+    windows = task.variants.get("windows", [])
+    paper = [variant for variant in windows if variant.label == "h_r = 2, h_d = 10"]
+    return _k_of_one("k", task, task.pictured[::-1]) + _k_of_one("k-paper", task, paper)
+
+
+def _k_of_one(kind: str, task: TaskRuns, groups: Sequence[Variant]) -> list[Exhibit]:
     """K of one run, where it changes if there is such a run: all of it, and up close."""
-    runs = [run for group in reversed(task.pictured) for run in usable(group.runs)]
+    runs = [run for group in groups for run in usable(group.runs)]
     armed = [run for run in runs if run.column("k").any()]
     if not armed:
         return []
@@ -212,19 +221,16 @@ def _k_figures(task: TaskRuns) -> list[Exhibit]:
     windows = f"h_r = {shield.recent_window}, h_d = {shield.distant_window}"
     which = f"{run.name}, {windows}, rule {shield.k_rule}."
     drawn, close = plots.draw_k_history(history), plots.busiest(history)
-    figures = [Exhibit(task.task, "k-history", "K over time", which, figure=drawn)]
+    figures = [Exhibit(task.task, f"{kind}-history", "K over time", which, figure=drawn)]
     if close is not history:
         title, drawn = "K up close", plots.draw_k_history(close, "K up close")
         which += f" The {len(close['episode'])} episodes in which K changes most."
-        figures.append(Exhibit(task.task, "k-close", title, which, figure=drawn))
+        figures.append(Exhibit(task.task, f"{kind}-close", title, which, figure=drawn))
     return figures
 
 
 def _time_figure(task: TaskRuns, looks: dict[str, Look]) -> Exhibit:
-    minutes = {
-        group.method: [run.total("seconds") / 60 for run in usable(group.runs)]
-        for group in task.pictured
-    }
+    minutes = {group.method: [run.minutes for run in usable(group.runs)] for group in task.pictured}
     drawn = plots.draw_times(minutes, looks)
     which = "Of each run in full" + ", ADVICE armed early" * (len(minutes) > len(task.methods))
     return Exhibit(task.task, "time", "Compute time", f"{which}.", *drawn)

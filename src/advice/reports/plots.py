@@ -95,6 +95,7 @@ METRICS = {
     "success-rate": Metric("Success rate", "success", limits=(0.0, 1.0)),
     "cost": Metric("Average cost", "cost"),
     "interventions": Metric("Interventions per episode", "interventions"),
+    "interventions-csc": Metric("Interventions of CSC", "interventions"),
 }
 
 

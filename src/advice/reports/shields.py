@@ -7,7 +7,8 @@ and the agents when there are recorded actions; all else comes from the records 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -16,10 +17,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 from scipy.spatial import cKDTree
 
+from advice.envs.tasks import TASKS, short_name
 from advice.reports.load import Run, TaskRuns, usable
 from advice.reports.plots import canvas
 from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
-from advice.reports.tables import Exhibit, Section
+from advice.reports.tables import Exhibit, Row, Section
 from advice.runs.records import file_name
 from advice.shields.audit import Audit
 from advice.shields.cautiousness import required_votes
@@ -38,6 +40,7 @@ _CELLS = 160  # the decision regions' resolution
 _DOTS = 1500  # features shown of each class
 _ERRORS = (AdviceError, OSError, ValueError, ImportError)
 _MARKS = {"start": "o", "success": "*", "violation": "X", "time is up": "s", "intervention": "_"}
+Recorded: TypeAlias = Mapping[str, Mapping[int, Run]]  # method -> seed -> run with its actions
 
 
 def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, Shield | None]:
@@ -55,10 +58,13 @@ def shield_section(task: TaskRuns, looks: Mapping[str, Look]) -> tuple[Section, 
             part.exhibits.append(_diagnostics(task, run, audit, _delta_q(run, part.notes)))
         except _ERRORS as error:
             part.notes.append(f"Not shown: the shield of {run.folder.path}. {error}")
-    try:
-        part.exhibits += _trajectories(task, looks)
-    except _ERRORS as error:
-        part.notes.append(f"Not shown: trajectories. {error}")
+    if recorded := _recorded(task, part.notes):
+        ways = partial(_trajectories, looks=looks)
+        for what, exhibits in (("trajectories", ways), ("laps and speed", _laps)):
+            try:
+                part.exhibits += exhibits(task, recorded)
+            except _ERRORS as error:
+                part.notes.append(f"Not shown: {what}. {error}")
     return part, shield
 
 
@@ -154,16 +160,22 @@ def plot_latent(axes: Any, shield: Shield) -> None:
     axes.legend(markerscale=1.4, handletextpad=0.1, framealpha=0.9, labelcolor="#222222", **legend)
 
 
-def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> list[Exhibit]:
-    """The last episodes that every method has begun from the same place; of a circle, also laps."""
+def _recorded(task: TaskRuns, notes: list[str]) -> Recorded:
+    """The runs with recorded actions; ``notes`` then say which methods have none."""
     runs = {
         group.method: {
             run.config.seed: run for run in group.runs if run.folder.actions_file.exists()
         }
         for group in task.pictured
     }
-    runs = {method: found for method, found in runs.items() if found}
-    common = set.intersection(*map(set, runs.values())) if runs else set()
+    if none := [method_label(method) for method, found in runs.items() if not found]:
+        notes.append(f"No recorded actions of {', '.join(none)}.")
+    return {method: found for method, found in runs.items() if found}
+
+
+def _trajectories(task: TaskRuns, runs: Recorded, looks: Mapping[str, Look]) -> list[Exhibit]:
+    """The last episodes that every method has begun from the same place."""
+    common = set.intersection(*map(set, runs.values()))
     if not common:
         raise AdviceError("There is no seed of which all methods have recorded actions.")
     seed = min(common)
@@ -182,19 +194,26 @@ def _trajectories(task: TaskRuns, looks: Mapping[str, Look]) -> list[Exhibit]:
         f"Episodes {episodes[0]} to {episodes[-1]} of seed {seed}, the last that all methods have."
     )
     drawn = draw_trajectories(replays, looks)
-    exhibits = [Exhibit(task.task, "trajectories", title, which, figure=drawn)]
-    if all("circle" in found[0].layout for found in replays.values()):
-        numbers = range(max(1, last - CIRCLED + 1), last + 1)
-        rows = [
-            {"method": method_label(method)}
-            | laps_and_speed([resimulate(found[seed].folder, number) for number in numbers])
-            for method, found in runs.items()
-        ]
-        radius = next(iter(replays.values()))[0].sizes["circle"]
-        which = f"Means over episodes {numbers[0]} to {numbers[-1]} of seed {seed}; the circle's "
-        which += f"radius is {radius:g} m."
-        exhibits.append(Exhibit(task.task, "laps", "laps and speed", which, rows))
-    return exhibits
+    return [Exhibit(task.task, "trajectories", title, which, figure=drawn)]
+
+
+def _laps(task: TaskRuns, runs: Recorded) -> list[Exhibit]:
+    """Laps and speed in the last episodes of one run of each method, if there is a circle."""
+    spec = TASKS.get(short_name(task.task))
+    if spec is None or spec.target != "circle":
+        return []
+    from advice.runs.resimulate import resimulate
+
+    rows, common = [], set.intersection(*map(set, runs.values()))
+    for method, found in runs.items():
+        run = found[min(common or found)]
+        last = len(run.table)
+        first = max(1, last - CIRCLED + 1)
+        replays = [resimulate(run.folder, number) for number in range(first, last + 1)]
+        row: Row = {"method": method_label(method), "seed": run.config.seed}
+        rows.append(row | {"episodes": f"{first} to {last}"} | laps_and_speed(replays))
+    which = f"Means over one run each; the circle's radius is {replays[0].sizes['circle']:g} m."
+    return [Exhibit(task.task, "laps", "laps and speed", which, rows)]
 
 
 def laps_and_speed(replays: Sequence[Replay]) -> dict[str, float]:

@@ -55,6 +55,12 @@ def mean_interval(values: Sequence[float] | Floats) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def share_interval(shares: Sequence[float] | Floats) -> Interval:
+    """The mean over seeds of shares, by Student's t, within 0 and 1."""
+    value, low, high = mean_interval(shares)
+    return Interval(value, *np.clip((low, high), 0.0, 1.0).tolist())
+
+
 def _quantile(freedom: float) -> float:
     return float(stats.t.ppf(0.975, freedom))
 

@@ -107,12 +107,18 @@ def per_goal(runs: Sequence[Run], skip: int) -> Estimate:
 
 
 def violation_probability(violations: Sequence[Floats]) -> Interval:
-    """Violations per episode of all runs together, with their confidence sequence."""
-    found = np.concatenate(violations)
-    if not len(found):
-        return Interval(np.nan)
-    low, high = running_bounds(found.sum(), len(found))
-    return Interval(float(found.mean()), float(low), float(high))
+    """Violations per episode, averaged over runs; of a single run with its confidence sequence."""
+    runs = [found for found in violations if len(found)]
+    shares = stats.share_interval([float(found.mean()) for found in runs])
+    if len(runs) != 1:
+        return shares
+    low, high = running_bounds(runs[0].sum(), len(runs[0]))
+    return Interval(shares.value, float(low), float(high))
+
+
+def timeout_rates(runs: Sequence[Run], skip: int) -> dict[int, float]:
+    """Seed -> timeouts in 1,000 episodes."""
+    return {run.config.seed: 1000 * float(run.column("timeout")[skip:].mean()) for run in runs}
 
 
 def goals_and_timeouts(methods: Mapping[str, Sequence[Run]], skip: int) -> str:
@@ -145,12 +151,26 @@ def study_table(task: TaskRuns, name: str) -> Exhibit:
     every, variants = section(name).from_start, task.variants[name]
     methods = [m for m in task.methods if every or m in {variant.method for variant in variants}]
     usual = [Variant("as compared above", m, task.methods[m]) for m in methods]
+    of_k = name in ("windows", "fixed-k")
     rows = [
         _outcomes(group, 0 if every else usable(group.runs)[0].activation)
+        | (_stretches(group) if of_k else {})
         for group in (*usual, *variants)
     ]
     about = f"the study's runs{', all episodes' if every else ' after activation'}"
-    return Exhibit(task.task, name, about, "", rows)
+    caption = "In a row: consecutive armed episodes with this K, of the runs that had it." * of_k
+    return Exhibit(task.task, name, about, caption, rows)
+
+
+def _stretches(group: Variant) -> Row:
+    """The mean number of consecutive armed episodes at each K of the paper."""
+    found: dict[int, list[float]] = {3: [], 4: [], 5: []}
+    for k in (run.column("k") for run in usable(group.runs)):
+        pieces = np.split(k[k > 0], np.flatnonzero(np.diff(k[k > 0])) + 1)
+        for level, means in found.items():
+            if lengths := [len(piece) for piece in pieces if level in piece]:
+                means.append(float(np.mean(lengths)))
+    return {f"in a row at K = {level}": estimate(x) for level, x in found.items()}
 
 
 def _outcomes(group: Variant, skip: int) -> Row:
@@ -176,7 +196,7 @@ def _outcomes(group: Variant, skip: int) -> Row:
             [run.column("violation")[skip:] for run in runs]
         ),
         "violations, full training": per_run(whole, "violation", 0),
-        "minutes, full training": estimate([run.total("seconds") / 60 for run in runs]),
+        "minutes, full training": estimate([run.minutes for run in runs]),
     }
 
 
@@ -186,25 +206,29 @@ def drift_table(task: TaskRuns) -> Exhibit | None:
     Certified is what the frozen shields show without a shift (Clopper-Pearson, 95 %).
     """
     halves = {  # label -> the second halves of the runs
-        v.label: [run.column("violation")[len(run.table) // 2 :] for run in usable(v.runs)]
+        v.label: [run._replace(table=run.table[len(run.table) // 2 :]) for run in usable(v.runs)]
         for v in task.variants.get("shift", [])
     }
     calm = halves.get(f"{next(iter(SHIFTS))}, frozen", [])
-    episodes = sum(map(len, calm))
-    certified = clopper_pearson(int(sum(x.sum() for x in calm)), episodes) if episodes else 1.0
+    episodes = sum(len(run.table) for run in calm)
+    violated = int(sum(run.total("violation") for run in calm))
+    certified = clopper_pearson(violated, episodes) if episodes else 1.0
     if certified == 1.0:
         return None
     rows: list[Row] = []
     for label, runs in halves.items():
         delays = []
-        for violations in runs:
+        violations = [run.column("violation") for run in runs]
+        for one in violations:
             alarm = DriftAlarm(certified)
-            found = [alarm.update(bool(x)) for x in violations]
+            found = [alarm.update(bool(x)) for x in one]
             delays += [float(np.argmax(found)) + 1] if any(found) else []
         rows.append(
             {
                 "runs": label,
-                "violation probability": violation_probability(runs),
+                "violation probability": violation_probability(violations),
+                "violations per goal": per_goal(runs, 0),
+                "timeouts in 1,000 episodes": estimate([*timeout_rates(runs, 0).values()]),
                 "alarms": f"{len(delays)} of {len(runs)}",
                 "episodes until the alarm": float(np.median(delays)) if delays else np.nan,
             }
@@ -270,4 +294,15 @@ def _differences(found: Sequence[tuple[list[list[Run]], int]], one: bool) -> Row
             counts = (totals(runs, column, skip) for runs in pair)
             row[f"{name}, difference"] = stats.paired_difference(*counts)
         row["rank test, p"] = stats.rank_test(ours[0], theirs[0])
+    else:
+        row["timeouts in 1,000 episodes, difference"] = stats.paired_difference(
+            *(_mean_timeouts([(pair[side], skip) for pair, skip in found]) for side in (0, 1))
+        )
     return row
+
+
+def _mean_timeouts(tasks: Sequence[tuple[list[Run], int]]) -> dict[int, float]:
+    """Seed -> timeouts in 1,000 episodes, averaged over tasks, of the seeds that all have."""
+    found = [timeout_rates(runs, skip) for runs, skip in tasks]
+    seeds = set.intersection(*map(set, found))
+    return {seed: float(np.mean([rates[seed] for rates in found])) for seed in seeds}

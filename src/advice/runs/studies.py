@@ -32,7 +32,8 @@ METHOD_SETTINGS: dict[str, dict[str, Any]] = {
     "rcpo": {"agent.rcpo.learning_rate": 0.03, "agent.rcpo.maximum": 100.0},
 }
 """What the studies set for an agent or shield, by its name; chosen by ``benchmarks/tune.py`` on
-seeds that are not reported (docs, How the settings were found). ADVICE is armed after 1,000 episodes, as in the paper."""
+seeds that are not reported (docs, How the settings were found). ADVICE is armed after 1,000
+episodes, as in the paper."""
 
 TASK_SETTINGS = {"randomised-circle": {"agent.gamma": 0.98, "env.max_episode_steps": 250}}
 """What runs of a task set for every method alike, unless another value is given: with the circle's
