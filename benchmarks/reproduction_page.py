@@ -1,6 +1,8 @@
-"""Write the claims of docs/reproduction.md from the records.
+"""Write what the records say into docs/reproduction.md and the README.
 
-python benchmarks/reproduction_page.py [RESULTS] [--report DIR]    DIR: a report, to copy figures of
+    python benchmarks/reproduction_page.py [RESULTS] [--report DIR]
+
+DIR is a report of the same records: its figures of the claims are copied into docs/images.
 """
 
 from __future__ import annotations
@@ -8,47 +10,160 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from advice.reports import statistics as stats
 from advice.reports.claims import MISSING, paper_table
-from advice.reports.load import load
+from advice.reports.load import TaskRuns, complete, load
+from advice.reports.statistics import estimate
+from advice.reports.summaries import GOOD_SEEDS, summary_table
+from advice.reports.tables import shown
+from advice.runs.studies import PAPER_TASKS
 
-PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
-BEGIN = "<!-- claims: written by benchmarks/reproduction_page.py -->\n"
-END = "<!-- end of claims -->\n"
+ROOT = Path(__file__).parents[1]
+PAGE, README, IMAGES = ROOT / "docs" / "reproduction.md", ROOT / "README.md", ROOT / "docs/images"
+PAPER = {
+    "at most half the best other's violations": "about 50 % fewer than the best other method",
+    "as many goals as DDPG": "similar numbers of goals",
+    "at most 100 timeouts (not in the paper)": "not reported",
+    "the tabular shield hardly ever acts": "it never acts",
+    "DDPG-Lag has fewer violations than DDPG": "fewer, more than ADVICE",
+    "RCPO has somewhat fewer": "a small amount fewer",
+    "CSC has somewhat fewer": "a small amount fewer",
+    "the lowest cost": "the lowest, or one of the lowest, mean costs per episode",
+    "a transferred shield halves the violations": "over 50 % fewer",
+    "longer episodes give more goals": "more goals with T = 2000",
+    "a larger K gives fewer violations": "fewer with a larger K, for somewhat fewer goals",
+    "a later start gives fewer violations after it": "fewer the later it starts",
+    "with the paper's settings: half of DDPG's violations": "about 50 % fewer",
+    "armed early: fewer than DDPG, every violation counted (not in the paper)": "future work",
+}
+"""What the paper says to each claim of :mod:`advice.reports.claims`."""
 
 
-def claims(results: Path) -> str:
-    """The table of what was measured and a list of what was not, in Markdown."""
-    table = paper_table(load([results], any_version=True).tasks, missing=True)
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table, its first row the titles."""
+    titles, *rest = rows
+    lines = [titles, ["---"] * len(titles), *rest]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def claims(tasks: Sequence[TaskRuns]) -> tuple[str, list[str]]:
+    """The claims that were measured and those that were not, and the names of their figures."""
+    table = paper_table(tasks, missing=True)
     assert table is not None
-    lines = ["| claim | task | here | seeds | |", "| --- | --- | --- | --- | --- |"]
+    rows, figures = [["claim", "the paper", "task", "here", "seeds", ""]], dict[str, None]()
     missing: dict[str, list[str]] = defaultdict(list)
-    for claim, task, here, seeds, verdict, _ in table.text[1:]:
+    for claim, task, here, seeds, verdict, figure in table.text[1:]:
+        row = [claim, PAPER[claim], task, here, seeds, f"**{verdict}**"]
         if verdict == MISSING:
             missing[claim].append(task)
-        else:
-            lines.append(f"| {claim} | {task} | {here} | {seeds} | **{verdict}** |")
-    lines += ["", "Not measured yet:", ""]
-    lines += [f"- {claim}: {', '.join(tasks)}" for claim, tasks in missing.items()]
-    return "\n".join(lines) + "\n"
+            continue
+        rows.append(row)
+        figures[figure] = None
+    lines = [f"- {claim}: {', '.join(about)}\n" for claim, about in missing.items()]
+    return markdown(rows) + "\nNot measured yet:\n\n" * bool(lines) + "".join(lines), [*figures]
 
 
-def with_claims(page: str, results: Path) -> str:
-    """The page with its claims replaced by those of the records."""
-    before, rest = page.split(BEGIN)
-    return before + BEGIN + "\n" + claims(results) + "\n" + END + rest.split(END)[1]
+def pictures(figures: Sequence[str]) -> str:
+    """The figures of the claims, as far as they are there."""
+    there = [name for name in figures if (IMAGES / f"{name}.png").exists()]
+    return "\n".join(f"![{name.replace('-', ' ')}](images/{name}.png)\n" for name in there)
+
+
+def methods(tasks: Sequence[TaskRuns]) -> str:
+    """What each method did on each task."""
+    columns = ("runs", "seeds", "violations", "successes", "timeouts", "violations per goal")
+    parts = []
+    for task in tasks:
+        if task.task not in PAPER_TASKS:
+            continue
+        table = summary_table(task)
+        titles, *rows = table.text
+        chosen = [titles.index(name) for name in columns]
+        lines = [[row[i] for i in chosen] for row in (titles, *rows)]
+        parts.append(f"**{task.task}.** {table.caption}\n\n{markdown(lines)}")
+    return "\n".join(parts)
+
+
+def headline(tasks: Sequence[TaskRuns]) -> str:
+    """DDPG beside ADVICE armed early, on the same seeds: every violation, then after arming."""
+    table = [
+        [
+            *("2,000 episodes, DDPG → ADVICE", "violations from the first episode on"),
+            *("ratio (95 % interval)", "per 1,000 episodes after arming: violations", "goals"),
+            *("timeouts", "violations per goal"),
+        ]
+    ]
+    for task in tasks:
+        ours, theirs = (
+            {run.config.seed: run for run in complete(runs)}
+            for runs in (task.early.runs if task.early else [], task.methods.get("ddpg", []))
+        )
+        seeds = [s for s in ours if s in theirs and ours[s].config.episodes == 2000]
+        if task.task not in PAPER_TASKS or len(seeds) < 3:
+            continue
+        pairs = [(theirs[seed], ours[seed]) for seed in seeds]
+        counts = [[run.total("violation") for run in runs] for runs in zip(*pairs, strict=True)]
+        ratio = stats.ratio(*([estimate(side)] for side in counts[::-1]))
+        after = {
+            name: np.array(
+                [
+                    [1000 * run.column(name)[b.armed_after :].mean() for run in (a, b)]
+                    for a, b in pairs
+                ]
+            ).mean(axis=0)
+            for name in ("violation", "success", "timeout")
+        }
+        before, behind = (shown(float(np.mean(side))) for side in counts)
+        few = " (few)" * (len(seeds) < GOOD_SEEDS)
+        ddpg, advice = after["violation"] / after["success"]
+        table.append(
+            [
+                f"{task.task}, {len(seeds)} seeds{few}",
+                f"{before} → **{behind}**",
+                "**{:.2f}** ({:.2f} to {:.2f})".format(*ratio),
+                *(f"{a:.0f} → **{b:.0f}**" for a, b in after.values()),
+                f"{ddpg:.2f} → **{advice:.2f}**",
+            ]
+        )
+    return markdown(table)
+
+
+def filled(page: str, name: str, text: str) -> str:
+    """The page with one of its parts replaced."""
+    begin, end = (
+        f"<!-- {name}: written by benchmarks/reproduction_page.py -->\n",
+        f"<!-- end of {name} -->\n",
+    )
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+
+
+def written(page: str, readme: str, results: Path, report: Path | None = None) -> tuple[str, str]:
+    """The page and the README with what the records say."""
+    tasks = load([results]).tasks
+    table, figures = claims(tasks)
+    for name in figures if report else ():
+        if (found := report / "figures" / f"{name}.png").exists():
+            shutil.copy(found, IMAGES)
+    parts = {"claims": table, "methods": methods(tasks), "figures": pictures(figures)}
+    for name, text in parts.items():
+        page = filled(page, name, text)
+    return page, filled(readme, "headline", headline(tasks))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", nargs="?", type=Path, default=PAGE.parents[1] / "results")
+    parser.add_argument("results", nargs="?", type=Path, default=ROOT / "results")
     parser.add_argument("--report", type=Path)
     asked = parser.parse_args()
-    PAGE.write_text(with_claims(PAGE.read_text(), asked.results))
-    for image in sorted((PAGE.parent / "images").glob("*.png")) if asked.report else ():
-        if (found := asked.report / "figures" / image.name).exists():
-            shutil.copy(found, image)
+    page, readme = written(PAGE.read_text(), README.read_text(), asked.results, asked.report)
+    PAGE.write_text(page)
+    README.write_text(readme)
 
 
 if __name__ == "__main__":
