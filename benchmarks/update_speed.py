@@ -1,10 +1,14 @@
 """Time of one DDPG update, compared with its matrix products alone and with Stable-Baselines3.
 
-    python benchmarks/update_speed.py
+    python benchmarks/update_speed.py [--flags]
 
 ``floor_share`` is the time that NumPy (OpenBLAS) needs for the update's matrix products alone,
 divided by the time of the whole update. ``sb3_ratio`` is SB3's time over ours for the same sizes
 and batch, where the sb3 extra is installed. One core; rounds alternate; medians.
+
+``--flags`` compares our update with itself instead, in processes of their own, each with a part of
+XLA's code generation for CPUs turned off: its time over that without the flag, so above 1 the
+defaults are faster.
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ restart_with_one_thread()
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
+import argparse
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -34,6 +40,11 @@ from advice.types import Transition
 OBS, ACT, HIDDEN, BATCH = 32, 2, 256, 64
 OBSERVATIONS, ACTIONS = Box(0, 1, (OBS,), np.float32), Box(-1, 1, (ACT,), np.float32)
 ROUNDS, REPEATS = 30, 40
+FLAGS = {
+    "no_fusion_emitters": "--xla_cpu_use_fusion_emitters=false",
+    "no_ynnpack_sums": "--xla_cpu_experimental_ynn_fusion_type=-reduce",
+    "no_ynnpack": "--xla_cpu_experimental_ynn_fusion_type=-dot,-reduce",
+}
 
 
 def our_update() -> Callable[[], None]:
@@ -132,7 +143,64 @@ def sb3_update() -> Callable[[], None] | None:
     return lambda: model.train(gradient_steps=1, batch_size=BATCH)
 
 
-def main() -> None:
+def seconds(part: Callable[[], None]) -> float:
+    """Time of a call, by the mean of some."""
+    began = time.perf_counter()
+    for _ in range(REPEATS):
+        part()
+    return (time.perf_counter() - began) / REPEATS
+
+
+def serve() -> None:
+    """Time our update once for each line that comes in."""
+    update = our_update()
+    for _ in range(20):
+        update()
+    for _ in sys.stdin:
+        print(seconds(update), flush=True)
+
+
+def ask(child: subprocess.Popen[str]) -> float | None:
+    """The next time from a process that serves; None if it has ended."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        print(file=child.stdin, flush=True)
+        return float(child.stdout.readline())
+    except (BrokenPipeError, ValueError):
+        return None
+
+
+def compare_flags() -> None:
+    children, times = {}, {}
+    for name, flag in {"default": "", **FLAGS}.items():
+        child = subprocess.Popen(
+            [sys.executable, __file__, "--serve"],
+            env={**os.environ, "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flag}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if ask(child) is None:  # XLA ends a process whose flags it does not know
+            print(f"{name}: this jaxlib does not take {flag}", file=sys.stderr)
+            continue
+        children[name], times[name] = child, list[float]()
+    for _ in range(ROUNDS):
+        for name, child in children.items():
+            times[name].append(ask(child) or np.nan)
+    for child in children.values():
+        child.communicate()  # closes its input, which ends it
+    ms = {name: float(np.median(values)) * 1e3 for name, values in times.items()}
+    ratios = {
+        name: float(np.median(np.divide(values, times["default"])))
+        for name, values in times.items()
+    }
+    for name, ratio in ratios.items():
+        print(f"{name:<20} {ms[name]:8.3f} ms {ratio:8.3f}")
+    print(json.dumps({name: round(ratio, 4) for name, ratio in ratios.items()}))
+
+
+def compare() -> None:
     parts = {"update": our_update(), "products": bare_products(), "sb3": sb3_update()}
     present = {name: part for name, part in parts.items() if part is not None}
     times: dict[str, list[float]] = {name: [] for name in present}
@@ -141,10 +209,7 @@ def main() -> None:
             part()
     for _ in range(ROUNDS):
         for name, part in present.items():
-            began = time.perf_counter()
-            for _ in range(REPEATS):
-                part()
-            times[name].append((time.perf_counter() - began) / REPEATS)
+            times[name].append(seconds(part))
     ms = {name: float(np.median(values)) * 1e3 for name, values in times.items()}
     figures = {"update_ms": ms["update"], "floor_ms": ms["products"]}
     figures["floor_share"] = float(np.median(np.divide(times["products"], times["update"])))
@@ -156,6 +221,19 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:<12} {value:8.3f}")
     print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--flags", action="store_true", help="compare flags of XLA")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve()
+    elif arguments.flags:
+        compare_flags()
+    else:
+        compare()
 
 
 if __name__ == "__main__":

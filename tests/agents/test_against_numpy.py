@@ -6,7 +6,8 @@ about 1e-2, and float32 by about 1e-6.
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,8 +22,27 @@ from advice.runs.methods import AGENTS
 from advice.types import Array, Transition
 from marks import slow_but
 
-OBS, ACT, BATCH = 32, 2, 64
+BATCH = 64
 CONFIG = AgentConfig(warmup_steps=0, replay_capacity=200)
+
+
+class Sizes(NamedTuple):
+    obs: int
+    act: int
+    hidden: int = 256
+
+
+NAVIGATION = {"goal": Sizes(32, 2), "button": Sizes(64, 2)}
+FOREIGN = {
+    "LunarLander": Sizes(8, 2, 128),
+    "BipedalWalker": Sizes(24, 4, 128),
+    "Walker2d": Sizes(17, 6, 128),
+    "Ant": Sizes(105, 8, 128),
+    "InvertedDoublePendulum": Sizes(9, 1, 128),
+}
+SIZES = {**NAVIGATION, **FOREIGN}
+CASES = [*((name, task) for task in NAVIGATION for name in AGENTS), *(("sac", x) for x in FOREIGN)]
+FAST = [(name, "goal") for name in ("ddpg", "ddpg-lag", "rcpo")]
 
 
 def forward(network: Any, x: Array) -> tuple[Array, list[Array]]:
@@ -53,8 +73,8 @@ def weights_slope(critic: Any, inputs: list[Array], slope: Array) -> Any:
     return backward(critic, inputs, slope[:, None])[0]
 
 
-def action_slope(critic: Any, inputs: list[Array], slope: Array) -> Array:
-    return backward(critic, inputs, slope[:, None])[1][:, OBS:]
+def action_slope(critic: Any, inputs: list[Array], slope: Array, act: int) -> Array:
+    return backward(critic, inputs, slope[:, None])[1][:, -act:]
 
 
 def adam(learner: Learner, gradient: Any, rate: float) -> Learner:
@@ -106,7 +126,7 @@ def actor_step(actor: Learner, batch: Batch, slope_at: Any) -> Learner:
 def value_slope(critic: Any, batch: Batch, action: Array) -> Array:
     """d mean Q(s, a) / da."""
     _, inputs = value(critic, batch.obs, action)
-    return action_slope(critic, inputs, np.full(len(action), 1 / len(action)))
+    return action_slope(critic, inputs, np.full(len(action), 1 / len(action)), action.shape[1])
 
 
 def ddpg(state: Any, batch: Batch, keys: Any) -> Any:
@@ -132,12 +152,12 @@ def ddpg_lag(state: Any, batch: Batch, keys: Any, multiplier: float) -> Any:
 
 
 def csc(state: Any, batch: Batch, keys: Any, multiplier: float) -> Any:
-    settings = CONFIG.csc
+    settings, act = CONFIG.csc, batch.action.shape[1]
     critic = critic_step(state.critic, state.actor, batch, batch.reward)
 
     noise_key, uniform_key = jax.random.split(keys)
     states = batch.obs[: settings.conservative_states]
-    shape = (len(states), settings.conservative_actions, ACT)
+    shape = (len(states), settings.conservative_actions, act)
     noise = np.asarray(jax.random.normal(noise_key, shape), np.float64)
     near = np.tanh(forward(state.actor.network, states)[0])[:, None] + settings.draw_noise * noise
     uniform = np.asarray(jax.random.uniform(uniform_key, shape, minval=-1), np.float64)
@@ -152,7 +172,8 @@ def csc(state: Any, batch: Batch, keys: Any, multiplier: float) -> Any:
     danger, weight = sigmoid(logit), settings.conservative_weight
     slope = danger * (1 - danger) * (danger - target + weight) / len(target)
     on_data = weights_slope(network, inputs, slope)
-    logit, inputs = value(network, np.repeat(states, drawn.shape[1], axis=0), drawn.reshape(-1, 2))
+    repeated = np.repeat(states, drawn.shape[1], axis=0)
+    logit, inputs = value(network, repeated, drawn.reshape(-1, act))
     danger = sigmoid(logit)
     on_policy = weights_slope(network, inputs, -weight * danger * (1 - danger) / len(danger))
     gradient = jax.tree.map(np.add, on_data, on_policy)
@@ -163,7 +184,7 @@ def csc(state: Any, batch: Batch, keys: Any, multiplier: float) -> Any:
         logit, inputs = value(safety_critic.network, batch.obs, action)
         danger = sigmoid(logit)
         slope = danger * (1 - danger) / len(danger)
-        dangerous = multiplier * action_slope(safety_critic.network, inputs, slope)
+        dangerous = multiplier * action_slope(safety_critic.network, inputs, slope, act)
         return (dangerous - value_slope(critic.network, batch, action)) / (1 + multiplier)
 
     actor = actor_step(state.actor, batch, slope_at)
@@ -219,14 +240,14 @@ def sac(state: Any, batch: Batch, keys: Any) -> Any:
     )
     lower = values[0] < values[1]
     slope_of_action = sum(
-        action_slope(critic, tape, chosen / len(action))
+        action_slope(critic, tape, chosen / len(action), action.shape[1])
         for critic, tape, chosen in zip(critics.network, tapes, (lower, ~lower), strict=True)
     )
     slope_of_u = 2 * temperature * action / len(action) - slope_of_action * (1 - action**2)
     slope_of_log_std = (slope_of_u * spread - temperature / len(action)) * inside
     slope = np.concatenate([slope_of_u, slope_of_log_std], axis=1)
     gradient, _ = backward(state.actor.network, inputs, slope)
-    surplus = ACT - log_density.mean()
+    surplus = action.shape[1] - log_density.mean()
     rate = CONFIG.sac.temperature_learning_rate
     return state._replace(
         actor=adam(state.actor, gradient, CONFIG.actor_learning_rate),
@@ -238,15 +259,17 @@ def sac(state: Any, batch: Batch, keys: Any) -> Any:
 BY_HAND = {"ddpg": ddpg, "ddpg-lag": ddpg_lag, "rcpo": rcpo, "csc": csc, "td3": td3, "sac": sac}
 
 
-def experienced(name: str) -> Agent:
+def experienced(name: str, sizes: Sizes) -> Agent:
     """An agent after five updates, so that Adam's moments and the targets are in use."""
-    agent = AGENTS[name](Box(0, 1, (OBS,)), Box(-1, 1, (ACT,)), CONFIG, seed=1)
+    config = dataclasses.replace(CONFIG, hidden_size=sizes.hidden)
+    agent = AGENTS[name](Box(0, 1, (sizes.obs,)), Box(-1, 1, (sizes.act,)), config, seed=1)
     rng = np.random.default_rng(2)
     for step in range(200):
-        seen = rng.random((2, OBS))
+        seen = rng.random((2, sizes.obs))
         crash = step % 9 == 0
         reward, cost = rng.normal(), 0.2 * crash
-        agent.observe(Transition(seen[0], rng.uniform(-1, 1, ACT), reward, cost, seen[1], crash))
+        action = rng.uniform(-1, 1, sizes.act)
+        agent.observe(Transition(seen[0], action, reward, cost, seen[1], crash))
     agent.multiplier = 0.7  # after the rewards and costs were stored
     for _ in range(5):
         agent.learn()
@@ -274,16 +297,21 @@ def check_equal(found: Any, expected: Any, before: Any) -> None:
                 )
 
 
-@pytest.mark.parametrize("name", slow_but(["ddpg", "ddpg-lag", "rcpo"], AGENTS))
-def test_an_update_is_the_one_worked_out_in_float64(name: str) -> None:
-    agent = experienced(name)
-    assert [len(layer.bias) for layer in agent.state.actor.network[:-1]] == [256, 256]
+@pytest.mark.parametrize(("name", "task"), slow_but(FAST, CASES))
+def test_an_update_is_the_one_worked_out_in_float64(name: str, task: str) -> None:
+    sizes = SIZES[task]
+    agent = experienced(name, sizes)
+    first, second, _ = agent.state.actor.network
+    assert (first.weight.shape, second.weight.shape) == (
+        (sizes.obs, sizes.hidden),
+        (sizes.hidden, sizes.hidden),
+    )
     rows = agent.replay.sample(np.random.default_rng(3), BATCH)
     before = jax.tree.map(lambda x: np.array(x, np.float64), agent.state)
     keys = next_key(agent.state.clock)[0] if hasattr(agent.state, "clock") else None
     found = agent._update(agent.state, rows, *agent.update_inputs())
 
-    batch = Batch(*(np.asarray(column, np.float64) for column in as_batch(rows, OBS)))
+    batch = Batch(*(np.asarray(column, np.float64) for column in as_batch(rows, sizes.obs)))
     inputs = [float(x) for x in agent.update_inputs()]
     check_equal(found, BY_HAND[name](before, batch, keys, *inputs), before)
     without_one = Batch(*(np.concatenate([column[:-1], column[:1]]) for column in batch))

@@ -99,15 +99,17 @@ def improvement_probability(ours: Sequence[Floats], theirs: Sequence[Floats]) ->
 
     ``ours`` and ``theirs`` hold one array of seeds per task, in the same order. Per task Newcombe's
     score interval (2006, method 5) with Student's quantile for few seeds; the tasks' intervals are
-    combined by their squared distances from the estimates (MOVER).
+    combined by their squared distances from the estimates (MOVER), then with the quantile of the
+    fewer seeds alone, without which ten seeds on four tasks cover 0.92.
     """
-    found = np.array([_one_task(*pair) for pair in zip(ours, theirs, strict=True)])
+    several = len(ours) > 1
+    found = np.array([_one_task(*pair, several) for pair in zip(ours, theirs, strict=True)])
     value = found[:, 0].mean()
     below, above = (np.linalg.norm(found[:, i] - found[:, 0]) / len(found) for i in (1, 2))
     return Interval(float(value), float(value - below), float(value + above))
 
 
-def _one_task(ours: Floats, theirs: Floats) -> Interval:
+def _one_task(ours: Floats, theirs: Floats, several: bool) -> Interval:
     value = float((np.sign(theirs[None, :] - ours[:, None]) / 2.0 + 0.5).mean())
     n, m = len(ours), len(theirs)
     if min(n, m) < 2:
@@ -115,7 +117,8 @@ def _one_task(ours: Floats, theirs: Floats) -> Interval:
     p = np.linspace(0.0, 1.0, 2001)
     pairs = 1 + ((n + m) / 2 - 1) * ((1 - p) / (2 - p) + p / (1 + p))
     error = np.sqrt(p * (1 - p) * pairs / (n * m))
-    inside = p[np.abs(value - p) <= _quantile(n + m - 2) * error + 1e-12]
+    width = _quantile(min(n, m) - 1 if several else n + m - 2) * error
+    inside = p[np.abs(value - p) <= width + 1e-12]
     return Interval(value, min(float(inside[0]), value), max(float(inside[-1]), value))
 
 
