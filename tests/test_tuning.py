@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-from advice.config import TrainConfig
-from advice.runs.studies import cells_of
+from advice.config import TrainConfig, flat
+from advice.runs.studies import METHOD_SETTINGS, cells_of
 
 PATH = Path(__file__).parent.parent / "benchmarks" / "tune.py"
 
@@ -37,3 +38,15 @@ def test_the_rule_takes_fewest_violations_among_those_that_succeed_enough(tune):
     assert tune.choose(counts, reference=70) == 1  # 0.95 * 70 = 66.5
     assert tune.choose(counts, reference=69) == 2
     assert tune.choose(counts, reference=90) == 1  # none is enough: most successes
+
+
+def test_the_studies_use_what_the_rule_chose() -> None:
+    """But for DDPG, whose settings all methods share, and ADVICE, which keeps its defaults."""
+    with open(PATH.parents[1] / "results-tuning" / "trials" / "trials.csv", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["chosen"]]
+    chosen = {row["method"]: dict(x.split("=") for x in row["settings"].split()) for row in rows}
+    defaults = flat(TrainConfig())
+    for method in ("ddpg-lag", "rcpo", "csc"):
+        used = defaults | METHOD_SETTINGS[method]
+        assert {name: str(used[name]) for name in chosen[method]} == chosen[method]
+        assert set(METHOD_SETTINGS[method]) <= set(chosen[method])
