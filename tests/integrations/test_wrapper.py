@@ -435,3 +435,5 @@ def test_a_tabular_shield_works(tmp_path: Path) -> None:
     assert len(table) > 0
     with pytest.raises(ValueError, match="TabularShield cannot be saved"):
         ShieldedEnv(corridor, shield=table, save_path=tmp_path / "table")
+    with pytest.raises(ValueError, match="expected a file's name, found the folder"):
+        ShieldedEnv(corridor, save_path=tmp_path)

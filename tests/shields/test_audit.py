@@ -130,7 +130,7 @@ def test_the_bound_is_printed_only_where_its_assumptions_hold():
 
 
 def made_summary(matters: float, bins: tuple[DangerBin, ...] = ()) -> FitSummary:
-    return FitSummary(10, 0.1, 100, 20, Evidence(0.9, 0.8, matters, 0.25), 3, 1, bins)
+    return FitSummary(10, 0.1, 100, 20, Evidence(0.9, 0.8, matters, 0.25, 0.9), 3, 1, bins)
 
 
 def separated(k: int = 4, **options) -> Audit:
@@ -216,6 +216,8 @@ def test_a_summary_keeps_its_nearness_in_plain_values():
     stored = json.loads(json.dumps(summary.to_list(), allow_nan=False))
     assert FitSummary.from_list(stored) == summary
     assert FitSummary.from_list(stored[:7]) == summary._replace(nearness=())
+    stored[4] = stored[4][:4]  # as earlier versions wrote it
+    assert np.isnan(FitSummary.from_list(stored).evidence.last_caught)
 
 
 class Fitting:

@@ -242,6 +242,13 @@ def test_an_invalid_step_is_not_recorded(looking_ahead, obs, action, message):
     assert_same_arrays(shield.snapshot()[0], before[0])
 
 
+@pytest.mark.parametrize("violated", [True, False, np.True_])
+def test_a_truth_value_is_no_outcome(looking_ahead, violated):
+    """True would be SAFE, and who gives one means the opposite."""
+    with pytest.raises(TypeError, match="found the truth value"):
+        looking_ahead.record(OBS, ACTION, violated)
+
+
 @pytest.mark.parametrize(
     ("action", "message"),
     [(3, "found 3"), (-1, "found -1"), (1.0, "found 1.0"), ([1], "found"), (True, "found True")],

@@ -265,6 +265,7 @@ def test_what_the_caller_labels_is_taken_as_it_is(looking_ahead, queries):
 # -- when to fit ---------------------------------------------------------------------------------
 
 GOOD, POOR = Evidence(0.9, 0.5, 0.4, 0.1), Evidence(0.9, 0.5, 0.1, 0.5)
+LAST_ALONE = Evidence(0.4, 0.9, 0.4, 0.0, last_caught=0.7)  # nothing decides before the last step
 
 
 @pytest.mark.parametrize(
@@ -276,6 +277,10 @@ GOOD, POOR = Evidence(0.9, 0.5, 0.4, 0.1), Evidence(0.9, 0.5, 0.1, 0.5)
         (GOOD._replace(action_matters=0.0, no_safe_action=0.0), False),  # nothing is refused
         (GOOD._replace(caught=0.59), False),
         (GOOD._replace(passed=0.19), False),
+        (LAST_ALONE, True),
+        (LAST_ALONE._replace(last_caught=0.59), False),
+        (LAST_ALONE._replace(passed=0.79), False),
+        (LAST_ALONE._replace(action_matters=0.0, no_safe_action=0.3), False),
         (Evidence(), False),  # nothing was held out
     ],
 )

@@ -60,6 +60,8 @@ class Evidence(NamedTuple):
     """Share of the states near danger in which some candidates pass and some do not."""
     no_safe_action: float = np.nan
     """Share of the states near danger in which no candidate passes."""
+    last_caught: float = np.nan
+    """Share of the very last steps before a violation that are refused."""
 
     @property
     def is_blind(self) -> bool:
@@ -69,8 +71,11 @@ class Evidence(NamedTuple):
 
     @property
     def tells_actions_apart(self) -> bool:
-        """Good enough to guard."""
-        return self.caught >= 0.6 and self.passed >= 0.2 and not self.is_blind
+        """Good enough to guard: it refuses the way into a violation, or, where the last step alone
+        decides, that step and hardly any other."""
+        on_the_way = self.caught >= 0.6 and self.passed >= 0.2
+        at_the_end = self.last_caught >= 0.6 and self.passed >= 0.8
+        return (on_the_way or at_the_end) and not self.is_blind
 
 
 class DangerBin(NamedTuple):
@@ -102,12 +107,13 @@ class FitSummary(NamedTuple):
     paper's labels, which know no danger of a state."""
 
     def __str__(self) -> str:
-        caught, passed, matters, none = self.evidence
+        shares = ("an unknown share" if np.isnan(x) else f"{x:.0%}" for x in self.evidence)
+        caught, passed, matters, none, _ = shares
         return (
-            f"on held-out episodes it refuses {caught:.0%} of the last {self.horizon} steps before "
-            f"a violation and passes {passed:.0%} of the steps near danger that came to nothing; "
-            f"near danger the verdict depends on the action in {matters:.0%} of the states, and no "
-            f"action is safe in {none:.0%}"
+            f"on held-out episodes it refuses {caught} of the last {self.horizon} steps before a "
+            f"violation and passes {passed} of the steps near danger that came to nothing; near "
+            f"danger the verdict depends on the action in {matters} of the states, and no action "
+            f"is safe in {none}"
         )
 
     def to_list(self) -> list[Any]:
@@ -180,7 +186,7 @@ def _fit_paper(
     points = Points(encoder.encode(raw), safe, held_out, episodes)
     model = FittedModel(encoder, points, space.action, config)
     led, quiet = raw[held_out & ~safe], raw[held_out & safe]
-    evidence = _evidence(model, led, quiet, led, config)
+    evidence = _evidence(model, (led, led), quiet, led, config)
     return model, FitSummary(epochs, loss, len(raw), int(held_out.sum()), evidence, 1, 0)
 
 
@@ -240,7 +246,8 @@ def _fit_look_ahead(
     if quiet.sum() < FEW:  # nothing near danger comes to nothing: judge by what does
         quiet = held_out & survived
     approach = held_out & (until > near) & (until <= 3 * near)
-    evidence = _evidence(model, raw[held_out & led], raw[quiet], raw[quiet | approach], config)
+    led_there = raw[held_out & led], raw[held_out & led & (until == 1)]
+    evidence = _evidence(model, led_there, raw[quiet], raw[quiet | approach], config)
     errors = (lookahead.sigmoid(risk) - value)[held_out & target.known]
     loss = float(np.mean(errors**2)) if len(errors) else np.nan
     counts = config.fit_steps, loss, int(target.known.sum()), int(held_out.sum())
@@ -320,19 +327,23 @@ def _voters(safe: Bools, known: Bools, close: Bools, rng: np.random.Generator) -
 
 
 def _evidence(
-    model: FittedModel, led: Floats, quiet: Floats, near: Floats, config: ShieldConfig
+    model: FittedModel,
+    led: tuple[Floats, Floats],
+    quiet: Floats,
+    near: Floats,
+    config: ShieldConfig,
 ) -> Evidence:
-    """From held-out features: steps that led to a violation, steps near danger that came to
-    nothing, and states near danger. Only steps of the fitted episodes vote."""
+    """From held-out features: steps that led to a violation, all and the very last, steps near
+    danger that came to nothing, and states near danger. Only steps of the fitted episodes vote."""
     model = model.without_held_out(config)
     required = required_votes(config.k, config.k_max, len(model.neighbours))
-    caught, passed = (
+    passed = [
         float((model.votes(model.encoder.encode(x)) >= required).mean()) if len(x) else np.nan
-        for x in (led, quiet)
-    )
+        for x in (*led, quiet)
+    ]
     states = near[:: max(1, len(near) // MOST_STATES)]
     verdicts: list[Any] = [model.consider(x).safe_neighbours >= required for x in states]
     matters = [bool(v.any() and not v.all()) for v in verdicts]
     none = [not v.any() for v in verdicts]
     shares = [float(np.mean(x)) if x else np.nan for x in (matters, none)]
-    return Evidence(1.0 - caught, passed, *shares)
+    return Evidence(1.0 - passed[0], passed[2], *shares, last_caught=1.0 - passed[1])

@@ -153,8 +153,11 @@ class ShieldSession:
         self.shield = find_shield(options, observation_space, action_space)
         if getattr(self.shield, "task", None) == "":
             self.shield.task = task
-        if options.save_path is not None and not hasattr(self.shield, "save"):
-            raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
+        if (path := options.save_path) is not None:
+            if not hasattr(self.shield, "save"):
+                raise ValueError(f"save_path: a {type(self.shield).__name__} cannot be saved")
+            if Path(path).is_dir():
+                raise ValueError(f"save_path: expected a file's name, found the folder {path}")
         own = getattr(self.shield, "config", None)
         self.config = own if isinstance(own, ShieldConfig) else options.config or ShieldConfig()
         penalty, learn_from = self.config.intervention_penalty, self.config.learn_from or learn_from
