@@ -43,7 +43,7 @@ ROUNDS, REPEATS = 30, 40
 FLAGS = {
     "no_fusion_emitters": "--xla_cpu_use_fusion_emitters=false",
     "no_ynnpack_sums": "--xla_cpu_experimental_ynn_fusion_type=-reduce",
-    "no_ynnpack": "--xla_cpu_experimental_ynn_fusion_type=-dot,-reduce",
+    "no_ynnpack": "--xla_cpu_experimental_ynn_fusion_type=",
 }
 
 
