@@ -345,5 +345,5 @@ def _evidence(
     verdicts: list[Any] = [model.consider(x).safe_neighbours >= required for x in states]
     matters = [bool(v.any() and not v.all()) for v in verdicts]
     none = [not v.any() for v in verdicts]
-    shares = [float(np.mean(x)) if x else np.nan for x in (matters, none)]
-    return Evidence(1.0 - passed[0], passed[2], *shares, last_caught=1.0 - passed[1])
+    dependent, hopeless = (float(np.mean(x)) if x else np.nan for x in (matters, none))
+    return Evidence(1.0 - passed[0], passed[2], dependent, hopeless, 1.0 - passed[1])

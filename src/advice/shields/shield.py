@@ -139,7 +139,7 @@ class Shield(Decisions):
         With hindsight labels an inconclusive step is labelled by what follows it in its episode;
         with the paper's labels it is not kept, and nothing is kept once armed.
         """
-        if isinstance(outcome, bool | np.bool_):  # True would be SAFE
+        if type(outcome) in (bool, np.bool_):  # True would be SAFE
             raise TypeError(f"outcome: expected an advice.Outcome, found the truth value {outcome}")
         outcome = Outcome(outcome)
         if self.compacted is not None:
