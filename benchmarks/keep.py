@@ -2,8 +2,9 @@
 
     python benchmarks/keep.py runs/paper results
 
-Of every run its settings and episodes; of seed 0 also the trained agent, its shield and every
-action, so that eval, inspect and replay work on it. Paths of this machine are left out.
+Of every run its settings and episodes; of seed 0 of the comparisons of methods and of early arming
+also the trained agent, its shield and every action, so that eval, inspect and replay work on it.
+Paths of this machine are left out. A run that is there already is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -14,23 +15,30 @@ from pathlib import Path
 
 from advice.files import write_json
 from advice.runs.records import RunFolder
+from advice.runs.studies import STUDIES, study_name
+
+WHOLE = ("", "early")
+"""Sections of studies of which seed 0 is kept whole."""
 
 
 def keep(run: RunFolder, to: RunFolder, grid: Path, whole: bool) -> None:
     """Copy one run of a grid, ``whole`` with what it learnt and did."""
     to.path.mkdir(parents=True, exist_ok=True)
+    to.clear()
     document = run.read_document()
     made = document["provenance"]
     words = made.get("command", [])
     made["command"] = [
-        "DIR" if word == "--out" else said for word, said in zip(["", *words], words, strict=False)
+        "DIR" if word == "--out" else "--out=DIR" if said.startswith("--out=") else said
+        for word, said in zip(["", *words], words, strict=False)
     ]
     if source := document["config"].get("shield_from"):
-        document["config"]["shield_from"] = str(Path(source).relative_to(grid))
+        document["config"]["shield_from"] = str(Path(source).resolve().relative_to(grid.resolve()))
     write_json(to.config_file, document)
     parts = [run.episodes_file, run.done_file]
     if whole:
         learnt = [run.agent_file, run.shield_file, run.card_file, run.table_file]
+        run.refuse_changed(run.actions_file)
         parts += [*learnt, run.actions_file]
     for part in parts:
         if part.exists():
@@ -45,9 +53,11 @@ def main() -> None:
     for done in sorted(asked.grid.rglob("done")):
         run = RunFolder(done.parent)
         run.check_done()
-        seed = run.read_config().seed
+        config = run.read_config()
+        study = STUDIES.get(study_name(config, run.path))
+        whole = config.seed == 0 and (study is None or study.section in WHOLE)
         to = RunFolder(asked.results / done.parent.relative_to(asked.grid))
-        keep(run, to, asked.grid, whole=seed == 0)
+        keep(run, to, asked.grid, whole)
         print(done.parent.relative_to(asked.grid))
 
 

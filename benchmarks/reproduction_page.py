@@ -2,7 +2,8 @@
 
     python benchmarks/reproduction_page.py [RESULTS] [--report DIR]
 
-DIR is a report of the same records: its figures of the claims are copied into docs/images.
+DIR is a report of the same records: its figures of the claims are copied into
+docs/images/reproduction.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import numpy as np
 
 from advice.reports import statistics as stats
 from advice.reports.claims import MISSING, paper_table
-from advice.reports.load import TaskRuns, complete, load
+from advice.reports.load import TaskRuns, complete, load, totals
 from advice.reports.statistics import estimate
-from advice.reports.summaries import GOOD_SEEDS, summary_table
+from advice.reports.style import method_label
+from advice.reports.summaries import GOOD_SEEDS, MIN_SEEDS, best_of, per_goal, summary_table
 from advice.reports.tables import shown
 from advice.runs.studies import PAPER_TASKS
 
 ROOT = Path(__file__).parents[1]
-PAGE, README, IMAGES = ROOT / "docs" / "reproduction.md", ROOT / "README.md", ROOT / "docs/images"
+PAGE, README = ROOT / "docs" / "reproduction.md", ROOT / "README.md"
+IMAGES = ROOT / "docs" / "images" / "reproduction"
 PAPER = {
     "at most half the best other's violations": "about 50 % fewer than the best other method",
     "as many goals as DDPG": "similar numbers of goals",
@@ -71,12 +74,17 @@ def claims(tasks: Sequence[TaskRuns]) -> tuple[str, list[str]]:
 def pictures(figures: Sequence[str]) -> str:
     """The figures of the claims, as far as they are there."""
     there = [name for name in figures if (IMAGES / f"{name}.png").exists()]
-    return "\n".join(f"![{name.replace('-', ' ')}](images/{name}.png)\n" for name in there)
+    titles = (name.replace("-", " ") for name in there)
+    return "\n".join(
+        f"![{title}](images/reproduction/{name}.png)\n*{title}*\n"
+        for name, title in zip(there, titles, strict=True)
+    )
 
 
 def methods(tasks: Sequence[TaskRuns]) -> str:
     """What each method did on each task."""
     columns = ("runs", "seeds", "violations", "successes", "timeouts", "violations per goal")
+    columns += ("return", "cost", "interventions", "violations, full training")
     parts = []
     for task in tasks:
         if task.task not in PAPER_TASKS:
@@ -133,6 +141,46 @@ def headline(tasks: Sequence[TaskRuns]) -> str:
     return markdown(table)
 
 
+def as_published(tasks: Sequence[TaskRuns]) -> str:
+    """ADVICE armed after 1,000 episodes beside the best other method, after that."""
+    table = [
+        [
+            *("episodes 1,001 to 2,000", "violations: best other method → ADVICE"),
+            *("ratio (95 % interval)", "goals: DDPG → ADVICE", "timeouts: DDPG → ADVICE"),
+            "violations per goal: DDPG → ADVICE",
+        ]
+    ]
+    for task in tasks:
+        found = {method: complete(runs) for method, runs in task.methods.items()}
+        ours, ddpg = found.pop("advice", []), found.get("ddpg", [])
+        if task.task not in PAPER_TASKS or min(len(ours), len(ddpg)) < MIN_SEEDS:
+            continue
+        skip = task.activation
+        constrained = task.task == PAPER_TASKS[-1]
+        column = "cost" if constrained else "violation"
+        counts = {method: totals(runs, column, skip) for method, runs in found.items()}
+        best = best_of(counts)
+        assert best is not None  # DDPG is there
+        mine, other = (estimate([*x.values()]) for x in (totals(ours, column, skip), counts[best]))
+        ratio = stats.ratio([mine], [other])
+        each = [
+            [float(np.mean([run.total(name, skip) for run in runs])) for runs in (ddpg, ours)]
+            for name in ("success", "timeout")
+        ]
+        rates = [per_goal(runs, skip).value for runs in (ddpg, ours)]
+        few = " (few)" * (min(mine.seeds, other.seeds) < GOOD_SEEDS)
+        table.append(
+            [
+                f"{task.task}{', cost' * constrained}, {mine.seeds} seeds{few}",
+                f"{shown(other.value)} ({method_label(best)}) → **{shown(mine.value)}**",
+                "**{:.2f}** ({:.2f} to {:.2f})".format(*ratio),
+                *(f"{a:.0f} → **{b:.0f}**" for a, b in each),
+                "{:.2f} → **{:.2f}**".format(*rates),
+            ]
+        )
+    return markdown(table) if len(table) > 1 else ""
+
+
 def filled(page: str, name: str, text: str) -> str:
     """The page with one of its parts replaced."""
     begin, end = (
@@ -147,13 +195,16 @@ def written(page: str, readme: str, results: Path, report: Path | None = None) -
     """The page and the README with what the records say."""
     tasks = load([results]).tasks
     table, figures = claims(tasks)
+    IMAGES.mkdir(exist_ok=True)
     for name in figures if report else ():
         if (found := report / "figures" / f"{name}.png").exists():
             shutil.copy(found, IMAGES)
     parts = {"claims": table, "methods": methods(tasks), "figures": pictures(figures)}
     for name, text in parts.items():
         page = filled(page, name, text)
-    return page, filled(readme, "headline", headline(tasks))
+    for name, text in (("headline", headline(tasks)), ("paper's setting", as_published(tasks))):
+        readme = filled(readme, name, text)
+    return page, readme
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from advice.reports.plots import (
     save,
 )
 from advice.reports.statistics import Estimate, Interval
-from advice.reports.style import METHOD_LOOKS, method_looks, method_order
+from advice.reports.style import METHOD_LOOKS, method_looks, method_order, variant_looks
 from advice.reports.summaries import (
     compare,
     comparison_table,
@@ -125,10 +125,21 @@ def test_lines_hold_the_numbers_of_their_csv(tmp_path: Path) -> None:
         assert [float(row["mean"]) for row in mine] == np.asarray(line.get_ydata()).tolist()
         assert [float(row["episode"]) for row in mine] == np.asarray(line.get_xdata()).tolist()
     history = k_history(methods["advice"][0])
-    above, below = draw_k_history(history).axes
+    above, below = draw_k_history(history, "K over time").axes
     for name, line in zip(("upper", "lower", "mu_r"), above.lines, strict=False):
         assert np.asarray(line.get_ydata()).tolist() == history[name].tolist()
     assert np.asarray(below.lines[0].get_ydata()).tolist() == history["k_after"].tolist()
+
+
+def test_a_legend_fits_below_its_panels(tmp_path: Path) -> None:
+    runs = write_grid(tmp_path, methods=("advice",), seeds=[0])
+    read = [read_run(run) for run in runs]
+    labels = [f"DDPG-Lag, a variant with a long name, number {i}" for i in range(8)]
+    lines = [item for x in labels if (item := curve(x, x, read, METRICS["return"]))]
+    _, figure = draw_row({"return": lines}, variant_looks(labels), "episode")
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 8
+    assert legend.get_window_extent().width <= figure.bbox.width
 
 
 def test_bands_stay_where_a_metric_can_be(tmp_path: Path) -> None:
@@ -245,7 +256,7 @@ def test_compute_times_are_bars_and_dots() -> None:
 def test_the_same_runs_give_the_same_figure(tmp_path: Path) -> None:
     (run,) = write_grid(tmp_path / "runs", methods=("advice",), seeds=[0])
     history = k_history(read_run(run))
-    drawings = [Exhibit("k", "k", "k", "k", figure=draw_k_history(history)) for _ in range(2)]
+    drawings = [Exhibit("k", "k", "k", "k", figure=draw_k_history(history, "K")) for _ in range(2)]
     first, second = (save(d, tmp_path / str(i)) for i, d in enumerate(drawings))
     assert first == second
     for ending in ("png", "pdf"):

@@ -26,10 +26,12 @@ from advice.reports.claims import (
 )
 from advice.reports.load import Run, load
 from advice.runs.records import COLUMNS, RunFolder
+from advice.types import BrokenFileError
 
 ROOT = Path(__file__).parents[2]
 FEW = {0: 10.0, 1: 12.0, 2: 11.0}
 MANY = {0: 50.0, 1: 52.0, 2: 51.0}
+FIVE = MANY | {3: 49.0, 4: 53.0}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,9 @@ MANY = {0: 50.0, 1: 52.0, 2: 51.0}
         ({0: 20.0, 1: 25.0, 2: 39.0}, MANY, 0.5, 0.0, OPEN),  # perhaps half, but not in the mean
         ({0: 40.0, 1: 41.0, 2: 42.0}, MANY, 0.5, 0.0, DIFFERS),  # fewer, but not half
         ({0: 0.0, 1: 0.0, 2: 0.0}, MANY, 0.5, 0.0, IN_THE_MEAN),  # has no interval
+        (dict.fromkeys(range(5), 0.0), FIVE, 0.5, 0.0, HOLDS),  # by the rank test
         ({0: 10.0, 1: 12.0}, MANY, 0.5, 0.0, OPEN),  # too few seeds
+        (FEW, MANY, 1.0, 0.7, DIFFERS),  # far fewer, not somewhat
         (MANY, FEW, np.inf, 1.0, HOLDS),
         (FEW, MANY, np.inf, 1.0, DIFFERS),
         ({0: 45.0, 1: 53.0, 2: 58.0}, MANY, np.inf, 1.0, IN_THE_MEAN),
@@ -123,19 +127,67 @@ def test_claims_from_runs(tmp_path: Path) -> None:
     assert all(row["task"] == "randomised-goal" for row in table.rows)
 
 
+def test_runs_armed_early_are_compared_on_the_same_seeds_and_episodes(tmp_path: Path) -> None:
+    for run in write_grid(tmp_path / "core", methods=("ddpg",), seeds=range(4), episodes=160):
+        set_violations(run, 2 if run.read_config().seed == 3 else 4)
+
+    def answer(root: Path, episodes: int) -> Any:
+        shield = ShieldConfig(arm="early")
+        for seed in range(3):
+            config = TrainConfig("randomised-goal", "advice", seed, episodes, shield=shield)
+            set_violations(write_run(root / "early", config), 16)
+        table = paper_table(load([tmp_path / "core", root]).tasks, missing=True)
+        assert table is not None
+        (row,) = (r for r in table.rows if "armed early" in r["claim"] and r["task"] == config.task)
+        return row
+
+    row = answer(tmp_path / "alike", 160)
+    assert (row["verdict"], row["seeds"]) == (IN_THE_MEAN, "3 (few)")  # equal runs, no interval
+    assert "(10 against 40)" in row["here"]  # without the seed that ADVICE does not have
+    assert answer(tmp_path / "shorter", 80)["verdict"] == MISSING
+
+
 def test_runs_without_a_study_answer_no_claim(tmp_path: Path) -> None:
     write_grid(tmp_path / "mine", methods=("ddpg", "advice"))
     assert paper_table(load([tmp_path]).tasks) is None
 
 
-def page_script() -> Any:
-    path = ROOT / "benchmarks" / "reproduction_page.py"
-    spec = importlib.util.spec_from_file_location("reproduction_page", path)
+def page_script(name: str = "reproduction_page") -> Any:
+    path = ROOT / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_readme_has_a_row_for_each_task_with_enough_seeds(tmp_path: Path) -> None:
+    script = page_script()
+    tasks = ("randomised-goal", "constrained-randomised-goal")
+    for seeds, rows in ((range(2), 0), (range(3), 2)):
+        root = tmp_path / f"{len(seeds)}" / "core"
+        write_grid(root, tasks, ("ddpg", "rcpo", "advice"), seeds, episodes=160)
+        text = script.as_published(load([root]).tasks)
+        assert text.count("3 seeds (few)") == rows
+    assert "constrained-randomised-goal, cost" in text
+
+
+def test_keeping_a_run_replaces_all_of_the_one_before(tmp_path: Path) -> None:
+    script = page_script("keep")
+    (run,) = write_grid(tmp_path / "grid" / "core", methods=("ddpg",), seeds=[0], episodes=9)
+    run.actions_file.write_bytes(b"new")
+    run.mark_done()
+    to = RunFolder(tmp_path / "results" / run.path.relative_to(tmp_path / "grid"))
+    to.path.mkdir(parents=True)
+    to.shield_file.write_bytes(b"of another run")
+    script.keep(run, to, tmp_path / "grid", whole=True)
+    to.check_done()
+    assert not to.shield_file.exists()
+    assert to.actions_file.read_bytes() == b"new"
+    run.actions_file.write_bytes(b"changed")
+    with pytest.raises(BrokenFileError, match="was changed after the run was done"):
+        script.keep(run, to, tmp_path / "grid", whole=True)
 
 
 def test_page_and_readme_are_those_of_the_records() -> None:

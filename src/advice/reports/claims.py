@@ -21,6 +21,8 @@ from advice.runs.studies import FOUR_TASKS, PAPER_TASKS
 
 HOLDS, IN_THE_MEAN, DIFFERS = "holds", "holds in the mean", "differs"
 OPEN, MISSING = "not shown", "not measured"
+SOMEWHAT = 0.7
+"""From this ratio on there are only somewhat fewer."""
 BySeed: TypeAlias = Mapping[int, float]
 
 
@@ -57,7 +59,20 @@ def _ratio(
     found = stats.ratio([mine], [other])
     here = f"{shown(found)} times {name}'s ({shown(mine.value)} against {shown(other.value)})"
     seeds = min(mine.seeds, other.seeds)
-    return Answer(here, _verdict(found, seeds, below, least), seeds)
+    verdict = _verdict(found, seeds, below, least)
+    if verdict == IN_THE_MEAN and mine.value == 0 and least == 0:  # no logarithm, so no interval
+        sides = (np.array([*counts.values()]) for counts in (ours, theirs))
+        verdict = HOLDS if stats.rank_test(*sides) < 0.05 else verdict
+    return Answer(here, verdict, seeds)
+
+
+def _on_common_seeds(ours: BySeed, theirs: BySeed) -> tuple[BySeed, BySeed]:
+    """Both with the seeds that both have."""
+    ours_too, theirs_too = (
+        {seed: counts[seed] for seed in counts if seed in other}
+        for counts, other in ((ours, theirs), (theirs, ours))
+    )
+    return ours_too, theirs_too
 
 
 def _best(ours: BySeed, others: Mapping[str, BySeed], below: float) -> Answer:
@@ -114,13 +129,15 @@ def _answers(task: TaskRuns) -> list[tuple[str, str, tuple[str, ...], Answer]]:
     plain = [v for v in task.variants.get("transfer", []) if v.method != "advice"]
     without = {v.method: totals(v.runs, "violation", 0) for v in plain}
     moved = _best(variant("transfer", skip=0), without, 0.5)
-    more = _less(goals, variant("steps", column="success"), "goals with T = 1000")
+    longer = variant("steps", column="success")
+    more = _less(goals, longer, "goals with T = 1000 beside T = 2000")
     three, five = (variant("fixed-k", f"K = {k}") for k in (3, 5))
     larger = _less(five, three, "violations of K = 5 beside K = 3")
-    early = variant("activation", "E = 250")
-    later = _less(ours, early, "violations of E = 1000 beside E = 250")
+    early_runs = task.early.runs if task.early else []
+    sooner = variant("activation", "E = 250")
+    later = _less(ours, sooner, "violations of E = 1000 beside E = 250")
     letter = _ratio(variant("preset"), ddpg, 0.5)
-    armed = _ratio(variant("early", skip=0), of("ddpg", skip=0))
+    armed = _ratio(*_on_common_seeds(totals(early_runs, "violation", 0), of("ddpg", skip=0)))
     overview, four, goal = "overview-after", FOUR_TASKS, ("randomised-goal",)
     shown_in = "overview-full" if task.early in task.pictured else "early"
     return [
@@ -129,8 +146,8 @@ def _answers(task: TaskRuns) -> list[tuple[str, str, tuple[str, ...], Answer]]:
         ("at most 100 timeouts (not in the paper)", overview, four, in_time),
         ("the tabular shield hardly ever acts", "rates-full", four, never),
         ("DDPG-Lag has fewer violations than DDPG", overview, four, _ratio(of("ddpg-lag"), ddpg)),
-        ("RCPO has somewhat fewer", overview, four, _ratio(of("rcpo"), ddpg)),
-        ("CSC has somewhat fewer", overview, four, _ratio(of("csc"), ddpg)),
+        ("RCPO has somewhat fewer", overview, four, _ratio(of("rcpo"), ddpg, least=SOMEWHAT)),
+        ("CSC has somewhat fewer", overview, four, _ratio(of("csc"), ddpg, least=SOMEWHAT)),
         ("the lowest cost", overview, ("constrained-randomised-goal",), cost),
         ("a transferred shield halves the violations", "transfer", ("semi-random-goal",), moved),
         ("longer episodes give more goals", "steps", goal, more),

@@ -232,8 +232,17 @@ class Collection(NamedTuple):
     @property
     def packages(self) -> dict[str, int]:
         """Versions of the packages that compute a training -> runs."""
-        groups = (group for task in self.tasks for group in task.groups)
-        return Counter(run.packages for group in groups for run in group.runs)
+        return Counter(run.packages for run in self._runs)
+
+    @property
+    def commits(self) -> dict[str, int]:
+        """The commits that made the runs -> runs; the training's number says that they agree."""
+        found = (run.provenance.get("commit") or "unknown" for run in self._runs)
+        return Counter(commit[:7] + commit[40:] for commit in found)
+
+    @property
+    def _runs(self) -> list[Run]:
+        return [run for task in self.tasks for group in task.groups for run in group.runs]
 
 
 def load(

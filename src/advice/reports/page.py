@@ -220,10 +220,12 @@ def _k_of_one(kind: str, task: TaskRuns, groups: Sequence[Variant]) -> list[Exhi
     shield, history = run.config.shield, plots.k_history(run)
     windows = f"h_r = {shield.recent_window}, h_d = {shield.distant_window}"
     which = f"{run.name}, {windows}, rule {shield.k_rule}."
-    drawn, close = plots.draw_k_history(history), plots.busiest(history)
-    figures = [Exhibit(task.task, f"{kind}-history", "K over time", which, figure=drawn)]
+    title, close = f"K over time, {windows}", plots.busiest(history)
+    drawn = plots.draw_k_history(history, title)
+    figures = [Exhibit(task.task, f"{kind}-history", title, which, figure=drawn)]
     if close is not history:
-        title, drawn = "K up close", plots.draw_k_history(close, "K up close")
+        title = f"K up close, {windows}"
+        drawn = plots.draw_k_history(close, title)
         which += f" The {len(close['episode'])} episodes in which K changes most."
         figures.append(Exhibit(task.task, f"{kind}-close", title, which, figure=drawn))
     return figures
@@ -248,7 +250,8 @@ def _study_figures(task: TaskRuns, key: str, looks: dict[str, Look]) -> list[Exh
     ]
     if beside or len(variants) > len(methods):
         looks = looks | variant_looks(variant.name for variant in variants)
-        groups += [(v.name, v.label if one else v.name, v.runs) for v in variants]
+        short = one and not study.from_start
+        groups += [(v.name, v.label if short else v.name, v.runs) for v in variants]
     else:  # methods are compared under the changed setting
         groups = [(v.method, v.name, v.runs) for v in variants]
     rates, counts = ("violation-rate", "success-rate"), ("return", "violations", "successes")

@@ -179,20 +179,34 @@ def draw_row(
                 for episode, mean, error in points:
                     row = {"metric": metric, "series": item.label, "episode": int(episode)}
                     rows.append(row | {"mean": mean, "standard_error": error})
-            if activation:
+            if activation and metric != "interventions-csc":  # it is armed from the start
                 one.axvline(activation, color=GRID, linewidth=1, linestyle=(0, (2, 2)))
                 place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
                 one.annotate("armed", (activation, 1), (3, -2), va="top", fontsize=8, **place)
             one.set_xlim(0, max(item.episodes[-1] for item in curves))
             if METRICS[metric].limits[0] == 0:
                 one.set_ylim(bottom=0)
+            if metric.startswith("interventions"):  # a line at 0, the tabular shield's, is seen too
+                one.set_ylim(bottom=-0.02 * one.get_ylim()[1])
             one.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        columns = min(6 if count > 2 else 3, len(next(iter(panels.values()))))
-        labels = axes[0].get_legend_handles_labels()
-        figure.legend(*labels, loc="outside lower center", ncols=columns, fontsize=10)
+        _legend(figure, *axes[0].get_legend_handles_labels())
         if last:
             last(axes[-1])
     return rows, figure
+
+
+def _legend(figure: Figure, handles: list[Any], labels: list[str]) -> None:
+    """One legend below the panels, in as few equal rows as the figure's width has room for."""
+    width, rows = figure.get_figwidth() * figure.dpi, 1
+    while True:
+        columns = -(-len(labels) // rows)
+        legend = figure.legend(
+            handles, labels, loc="outside lower center", ncols=columns, fontsize=10
+        )
+        if columns == 1 or legend.get_window_extent().width <= width:
+            return
+        legend.remove()
+        rows += 1
 
 
 def _plot_curve(axes: Any, item: Curve, look: Look, limits: tuple[float, float]) -> None:
@@ -233,21 +247,20 @@ def busiest(history: dict[str, Floats], length: int = 80) -> dict[str, Floats]:
     return {name: column[start : start + length] for name, column in history.items()}
 
 
-def draw_k_history(history: Mapping[str, Floats], title: str = "K over time") -> Figure:
+def draw_k_history(history: Mapping[str, Floats], title: str) -> Figure:
     """mu_r between its two thresholds above, K below."""
     x, violations, recent, lower, upper, k = history.values()
     with canvas(2, 1, (7.4, 4.2), sharex=True, height_ratios=(2, 1)) as (figure, (top, bottom)):
-        top.fill_between(x, lower, upper, color=GRID, alpha=0.18, linewidth=0)
-        top.plot(x, upper, color=UNSAFE, linewidth=1.1, label="upper, μ_d+σ_d")
-        top.plot(x, lower, color=SAFE, linewidth=1.1, label="lower, μ_d−σ_d")
-        top.plot(x, recent, color=INK, linewidth=1.3, label="recent, μ_r")
+        top.fill_between(x, lower, upper, step="post", color=GRID, alpha=0.18, linewidth=0)
+        top.step(x, upper, where="post", color=UNSAFE, linewidth=1.1, label="upper, μ_d+σ_d")
+        top.step(x, lower, where="post", color=SAFE, linewidth=1.1, label="lower, μ_d−σ_d")
+        top.step(x, recent, where="post", color=INK, linewidth=1.3, label="recent, μ_r")
         crashes = x[violations > 0]
         at_top = {"transform": top.get_xaxis_transform(), "clip_on": False}
         marks = {"color": UNSAFE, "markersize": 6, "label": "violation"}
         top.plot(crashes, np.ones(len(crashes)), "|", **marks, **at_top)
         top.set(title=title, ylabel="violation rate")
-        # a lower threshold below 0 is never reached
-        top.set_ylim(0, max(0.6, upper.max(), recent.max()) + 0.08)
+        top.set_ylim(min(0.0, lower.min()) - 0.05, max(0.6, upper.max(), recent.max()) + 0.08)
         bottom.step(x, k, where="post", color="#009e73", linewidth=1.6)
         bottom.set(xlabel="episode", ylabel="K", xlim=(x[0], max(x[-1], x[0] + 1)))
         bottom.set_ylim(k.min() - 0.6, k.max() + 0.6)

@@ -234,7 +234,10 @@ def laps_and_speed(replays: Sequence[Replay]) -> dict[str, float]:
 def draw_trajectories(replays: Mapping[str, Sequence[Replay]], looks: Mapping[str, Look]) -> Figure:
     """A column per method, a row per start, which all methods share."""
     starts = len(next(iter(replays.values())))
-    size = (max(6.2, 1.9 * len(replays)), 2.1 * starts + 0.6)
+    ways = [r.poses[:, :2] for found in replays.values() for r in found if r.poses is not None]
+    places = [spots for found in replays.values() for r in found for spots in r.layout.values()]
+    wide, high = np.ptp(np.concatenate([*ways, *places]), axis=0) + 0.5
+    size = (max(6.2, 1.9 * len(replays)), (1.9 * min(1.0, high / wide) + 0.3) * starts + 0.6)
     shared = {"sharex": True, "sharey": True, "squeeze": False}
     with canvas(starts, len(replays), size, **shared) as (figure, panels):
         for column, (method, found) in enumerate(replays.items()):

@@ -16,7 +16,7 @@ class Look(NamedTuple):
 
 
 METHOD_LOOKS = {
-    "ddpg": Look("#7d8590", (0, (1, 1)), 1.5),
+    "ddpg": Look("#7d8590", (0, (1, 1)), 3.0),  # seen below a tabular run that equals it
     "ddpg-lag": Look("#1f83c4", (0, (5, 1.5)), 1.5),
     "rcpo": Look("#009e73", (0, (6, 1.5, 1, 1.5)), 1.5),
     "tabular": Look("#d99a00", (0, (3, 1)), 1.5),

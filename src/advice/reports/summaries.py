@@ -140,7 +140,8 @@ def goals_and_timeouts(methods: Mapping[str, Sequence[Run]], skip: int) -> str:
 def summary_table(task: TaskRuns) -> Exhibit:
     """One row per method: the part after activation, and what concerns the full training."""
     skip = task.counted_from
-    rows = [_outcomes(group, skip) for group in task.pictured]
+    early = [task.early] if task.early and task.early not in task.pictured else []
+    rows = [_outcomes(group, skip) for group in (*task.pictured, *early)]
     which = f"the episodes after the first {skip}" if skip else "all episodes"
     caption = f"Counts are per run over {which}."
     return Exhibit(task.task, "summary", "what each method did", caption, rows)
