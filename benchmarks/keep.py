@@ -14,6 +14,7 @@ import shutil
 from pathlib import Path
 
 from advice.files import write_json
+from advice.runs.actions import pack_actions
 from advice.runs.records import RunFolder
 from advice.runs.studies import STUDIES, study_name
 
@@ -38,8 +39,8 @@ def keep(run: RunFolder, to: RunFolder, grid: Path, whole: bool) -> None:
     parts = [run.episodes_file, run.done_file]
     if whole:
         learnt = [run.agent_file, run.shield_file, run.card_file, run.table_file]
-        run.refuse_changed(run.actions_file)
-        parts += [*learnt, run.actions_file]
+        parts += learnt
+        pack_actions(run, to)
     for part in parts:
         if part.exists():
             shutil.copy(part, to.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ def test_keeping_a_run_replaces_all_of_the_one_before(tmp_path: Path) -> None:
     script.keep(run, to, tmp_path / "grid", whole=True)
     to.check_done()
     assert not to.shield_file.exists()
-    assert to.actions_file.read_bytes() == b"new"
+    assert lzma.decompress(to.packed_file.read_bytes()) == b"new"
     run.actions_file.write_bytes(b"changed")
     with pytest.raises(BrokenFileError, match="was changed after the run was done"):
         script.keep(run, to, tmp_path / "grid", whole=True)

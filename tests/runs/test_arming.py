@@ -11,9 +11,10 @@ from helpers import LOOK_AHEAD, Killed, assert_same_run, small
 
 from advice.config import TrainConfig
 from advice.files import read_arrays
+from advice.runs.actions import read_actions
 from advice.runs.checkpoints import Counters
 from advice.runs.loop import Listener, train
-from advice.runs.records import RunFolder, read_actions
+from advice.runs.records import RunFolder
 from advice.shields import shield as shields
 from advice.types import EpisodeRecord, Verdict
 from tiny import Corridor

@@ -17,10 +17,11 @@ import pytest
 from helpers import DiesAfter, Killed, assert_same_run, lines_without_seconds, small
 
 from advice.files import read_arrays
+from advice.runs.actions import read_actions
 from advice.runs.checkpoints import Counters
 from advice.runs.loop import Listener, RunError, train
 from advice.runs.methods import episode_seed
-from advice.runs.records import FolderLockedError, RunFolder, read_actions
+from advice.runs.records import FolderLockedError, RunFolder
 from advice.shields.shield import Shield
 from advice.types import AdviceError, EpisodeRecord
 

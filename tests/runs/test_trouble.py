@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import lzma
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -17,10 +19,11 @@ from helpers import DiesAfter, Killed, assert_same_run, small
 from advice.agents.agent import Agent
 from advice.config import AgentConfig, CSCConfig, EnvConfig, SACConfig, TD3Config, TrainConfig
 from advice.files import write_json
+from advice.runs.actions import pack_actions, read_actions
 from advice.runs.checkpoints import Counters
 from advice.runs.evaluate import check_video_name, evaluate
 from advice.runs.loop import Listener, RunError, train
-from advice.runs.records import RunFolder, provenance, read_actions
+from advice.runs.records import RunFolder, provenance
 from advice.shields.base import PostShield
 from advice.shields.shield import Shield
 from advice.types import AdviceError, BrokenFileError, EpisodeRecord, SettingError
@@ -188,6 +191,39 @@ def test_a_run_that_is_not_over_can_be_replayed(tmp_path: Path) -> None:
     os.truncate(folder.actions_file, 24)
     with pytest.raises(BrokenFileError, match=r"expected \d+ steps, found fewer"):
         read_actions(folder, 1, Corridor.action_space)
+
+
+def test_packed_actions_are_the_actions(tmp_path: Path) -> None:
+    folder, kept = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "kept")
+    train(small("ddpg", episodes=3), folder)
+    shutil.copytree(folder.path, kept.path)
+    kept.actions_file.unlink()
+    pack_actions(folder, kept)
+    space = Corridor.action_space
+    for number in (1, 2, 3):
+        for one, other in zip(
+            read_actions(folder, number, space), read_actions(kept, number, space), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+    whole, content = kept.packed_file.read_bytes(), folder.actions_file.read_bytes()
+    for broken, message in (
+        (whole[:-20], "cannot be unpacked"),
+        (lzma.compress(content[:-4]), r"expected \d+ bytes, found \d+"),
+        (lzma.compress(content + content), r"expected \d+ bytes, found more"),
+        (lzma.compress(content[::-1]), "was changed after the run was done"),
+    ):
+        kept.packed_file.write_bytes(broken)
+        with pytest.raises(BrokenFileError, match=message):
+            read_actions(kept, 1, space)
+    lines = kept.episodes_file.read_text().splitlines()
+    steps = lines[-1].split(",")
+    steps[2] = str(10**12)
+    kept.done_file.unlink()
+    kept.episodes_file.write_text("\n".join([*lines[:-1], ",".join(steps)]) + "\n")
+    with pytest.raises(BrokenFileError, match="expected at most"):
+        read_actions(kept, 1, space)
+    kept.clear()
+    assert not kept.packed_file.exists()
 
 
 def test_settings_of_another_version_name_their_file(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from advice.reports.load import Run, TaskRuns, usable
 from advice.reports.plots import canvas
 from advice.reports.style import GRID, INK, SAFE, UNSAFE, Look, method_label
 from advice.reports.tables import Exhibit, Row, Section
+from advice.runs.actions import has_actions
 from advice.runs.records import file_name
 from advice.shields.audit import Audit
 from advice.shields.cautiousness import required_votes
@@ -106,7 +107,7 @@ def _delta_q(run: Run, notes: list[str]) -> float:
 
     NaN if its actions or its agent were not kept, or cannot be used, which ``notes`` then say.
     """
-    if not run.folder.actions_file.exists():
+    if not has_actions(run.folder):
         return np.nan
     from advice.runs.resimulate import final_critic, resimulate
 
@@ -163,9 +164,7 @@ def plot_latent(axes: Any, shield: Shield) -> None:
 def _recorded(task: TaskRuns, notes: list[str]) -> Recorded:
     """The runs with recorded actions; ``notes`` then say which methods have none."""
     runs = {
-        group.method: {
-            run.config.seed: run for run in group.runs if run.folder.actions_file.exists()
-        }
+        group.method: {run.config.seed: run for run in group.runs if has_actions(run.folder)}
         for group in task.pictured
     }
     if none := [method_label(method) for method, found in runs.items() if not found]:

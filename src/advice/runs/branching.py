@@ -22,6 +22,7 @@ import numpy as np
 from advice.agents.agent import Agent
 from advice.config import TrainConfig, to_dict
 from advice.files import read_arrays, write_atomically
+from advice.runs.actions import read_steps
 from advice.runs.checkpoints import read_part
 from advice.runs.grid import Cell
 from advice.runs.loop import ActiveRun, Listener, Result, train
@@ -82,7 +83,7 @@ class _Recorded:
 
     def __init__(self, agent: Agent, trunk: RunFolder, records: list[EpisodeRecord], space: Any):
         self._agent, self._records, self._space = agent, records, space
-        self._executed, self._proposed = trunk.read_steps(0, records[-1].total_steps, space)
+        self._executed, self._proposed = read_steps(trunk, 0, records[-1].total_steps, space)
         self._episode = self._step = 0
 
     @property

@@ -20,7 +20,8 @@ import numpy as np
 
 from advice.agents.agent import ReplayBuffer
 from advice.files import read_arrays, write_arrays, write_atomically
-from advice.runs.records import COLUMNS, RunFolder, action_layout, episode_line, parse_episodes
+from advice.runs.actions import action_layout
+from advice.runs.records import COLUMNS, RunFolder, episode_line, parse_episodes
 from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord
 
 _KIND, _VERSION = "checkpoint", 1

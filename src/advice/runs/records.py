@@ -3,6 +3,7 @@
 config.json          settings, versions, commit, seed
 episodes.csv         one line per episode
 actions.bin          per step, as the action space has it: executed action, then proposed action
+                     (actions.bin.xz where it is kept as a record)
 checkpoint/          what a resume needs        events.*            for TensorBoard
 shield.safetensors   the fitted shield          agent.safetensors   the trained agent
 card.md              the shield's card          table.safetensors   what a tabular shield stored
@@ -30,7 +31,7 @@ import numpy as np
 
 from advice.config import ShieldConfig, TrainConfig, flat, from_dict, to_dict
 from advice.files import remove_leftovers, write_atomically, write_json
-from advice.types import AdviceError, Array, BrokenFileError, EpisodeRecord, SettingError
+from advice.types import AdviceError, BrokenFileError, EpisodeRecord, SettingError
 
 TRAINING_VERSIONS = {
     "loop": 2,  # with the tasks and DDPG, which nearly all methods use
@@ -176,6 +177,7 @@ class RunFolder:
         self.config_file = self.path / "config.json"
         self.episodes_file = self.path / "episodes.csv"
         self.actions_file = self.path / "actions.bin"
+        self.packed_file = self.path / "actions.bin.xz"
         self.shield_file = self.path / "shield.safetensors"
         self.card_file = self.path / "card.md"
         self.agent_file = self.path / "agent.safetensors"
@@ -240,7 +242,12 @@ class RunFolder:
         for path in (
             *(self.done_file, self.config_file, self.error_file, self.episodes_file),
             *(self.actions_file, self.shield_file, self.card_file, self.agent_file),
-            *(self.table_file, self.path / "wandb-id.txt", *self.path.glob("events.*")),
+            *(
+                self.packed_file,
+                self.table_file,
+                self.path / "wandb-id.txt",
+                *self.path.glob("events.*"),
+            ),
         ):
             path.unlink(missing_ok=True)
         if self.checkpoint.exists():
@@ -329,10 +336,15 @@ class RunFolder:
 
     def refuse_changed(self, path: Path) -> None:
         """Raise BrokenFileError if a finished run's file is not as ``done`` says."""
+        if self.done_file.exists():
+            self.refuse_digest(path, _digest(path))
+
+    def refuse_digest(self, path: Path, digest: str) -> None:
+        """The same for a file with this digest."""
         if self.done_file.exists():  # of an earlier version it is empty
             words = self.done_file.read_bytes()[:1000].decode(errors="replace").split()
             digests = dict(zip(words[1::2], words[::2], strict=False))
-            if words and digests.get(path.name) != _digest(path):
+            if words and digests.get(path.name) != digest:
                 raise BrokenFileError(f"{path} was changed after the run was done")
 
     def kept_file(self, episode: int) -> Path:
@@ -373,38 +385,10 @@ class RunFolder:
         self.check_done()
         return records
 
-    def read_steps(self, start: int, stop: int, space: Any) -> tuple[Array, Array]:
-        """Executed and proposed actions of the steps from ``start`` to ``stop``: (steps, size)."""
-        kind, size = action_layout(space)
-        count, offset = (stop - start) * 2 * size, start * 2 * size * kind.itemsize
-        values = np.fromfile(self.actions_file, kind, count, offset=offset)
-        if len(values) < count:
-            raise BrokenFileError(f"{self.actions_file}: expected {stop} steps, found fewer")
-        rows = values.reshape(-1, 2 * size)
-        return rows[:, :size], rows[:, size:]
-
-
-def read_actions(folder: RunFolder, episode: int, space: Any) -> tuple[Array, Array]:
-    """Executed and proposed actions of one episode (counted from 1) in this action space."""
-    records = folder.read_episodes()
-    if not 1 <= episode <= len(records):
-        expected = f"expected an episode from 1 to {len(records)}, found {episode}"
-        raise AdviceError(f"{folder.path}: {expected}")
-    if not folder.actions_file.exists():
-        raise AdviceError(f"{folder.path} was kept without its actions (actions.bin)")
-    folder.refuse_changed(folder.actions_file)
-    record = records[episode - 1]
-    return folder.read_steps(record.total_steps - record.steps, record.total_steps, space)
-
 
 def _digest(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def action_layout(space: Any) -> tuple[np.dtype[Any], int]:
-    """Type and count of the numbers in an action of this space."""
-    return space.dtype.newbyteorder("<"), int(np.prod(space.shape))
 
 
 def _comparable(config: TrainConfig) -> dict[str, Any]:

@@ -17,9 +17,10 @@ import numpy as np
 from advice.config import TrainConfig
 from advice.envs.model import camera_height
 from advice.envs.signals import SignalRules, Step, rollout
+from advice.runs.actions import read_actions
 from advice.runs.evaluate import bordered, load_trained, write_video
 from advice.runs.methods import environment_of, episode_seed
-from advice.runs.records import RunFolder, read_actions
+from advice.runs.records import RunFolder
 from advice.types import AdviceError, Array, EpisodeRecord, RateActions
 
 Choice = Literal["intervened", "worst", "first-violation", "any-violation"]
