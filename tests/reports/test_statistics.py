@@ -65,10 +65,18 @@ def test_student_by_hand() -> None:
 
 
 def test_shares_stay_between_0_and_1() -> None:
-    assert share_interval([0.1, 0.5]) == pytest.approx((0.3, 0, 1))
+    runs = [np.repeat([1.0, 0.0], (n, 1000 - n)) for n in (100, 500)]
+    assert share_interval(runs) == pytest.approx((0.3, 0, 1))
+    runs = [np.repeat([1.0, 0.0], (n, 1000 - n)) for n in (400, 500, 600)]
     half = 4.302653 * 0.1 / np.sqrt(3)
-    assert share_interval([0.4, 0.5, 0.6]) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
-    assert np.isnan(share_interval([0.5]).low)
+    assert share_interval(runs) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    # equal shares do not vary, but two in 1,000 say little: exact, 6 of 3,000
+    runs = [np.repeat([1.0, 0.0], (2, 998))] * 3
+    assert share_interval(runs) == pytest.approx((0.002, 0.000734, 0.004348), abs=2e-6)
+    # none in 3,000: the upper end p has (1 - p)^3000 = 0.025
+    none = share_interval([np.zeros(1000)] * 3)
+    assert none == pytest.approx((0, 0, 1 - 0.025 ** (1 / 3000)))
+    assert np.isnan(share_interval([np.zeros(1000)]).low)
 
 
 def test_ratios_by_hand() -> None:
@@ -135,7 +143,7 @@ def coverage_benchmark() -> Any:
 def test_intervals_cover_as_promised(seeds: int) -> None:
     """A small version of the benchmark: 95 % intervals hold the truth, with three seeds too."""
     benchmark = coverage_benchmark()
-    assert len(benchmark.INTERVALS) == 7
+    assert len(benchmark.INTERVALS) == 9
     for name, check in benchmark.INTERVALS.items():
         found = benchmark.coverage(check, benchmark.WORLDS[3], seeds, repeats=200)
         assert found >= benchmark.GOAL - 0.05, name  # 200 repeats vary by 0.018

@@ -91,7 +91,7 @@ def _less(ours: BySeed, theirs: BySeed, unit: str) -> Answer:
 def _in_time(runs: list[Run], skip: int) -> Answer:
     if not runs:
         return NOTHING
-    share = stats.share_interval([float(run.column("timeout")[skip:].mean()) for run in runs])
+    share = stats.share_interval([run.column("timeout")[skip:] for run in runs])
     found = Interval(*(1000 * x for x in share))
     return Answer(f"{shown(found)} in 1,000 episodes", _verdict(found, len(runs), 100), len(runs))
 

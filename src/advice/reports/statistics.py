@@ -55,9 +55,21 @@ def mean_interval(values: Sequence[float] | Floats) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def share_interval(shares: Sequence[float] | Floats) -> Interval:
-    """The mean over seeds of shares, by Student's t, within 0 and 1."""
-    value, low, high = mean_interval(shares)
+def share_interval(runs: Sequence[Floats]) -> Interval:
+    """How often something happens in an episode, from (episodes,) zeros and ones of each seed.
+
+    By Student's t over the seeds' shares, within 0 and 1, and no narrower than the exact interval
+    of all episodes together (Clopper-Pearson): of a few rare ones seeds may show the same by
+    chance. One seed has no interval.
+    """
+    value, low, high = mean_interval([float(run.mean()) for run in runs])
+    if np.isnan(low):
+        return Interval(value)
+    count, episodes = float(sum(run.sum() for run in runs)), sum(map(len, runs))
+    exact_low, exact_high = stats.beta.ppf(
+        (0.025, 0.975), (count, count + 1), (episodes - count + 1, episodes - count)
+    )
+    low, high = np.fmin(low, exact_low), np.fmax(high, exact_high)  # NaN at the very ends
     return Interval(value, *np.clip((low, high), 0.0, 1.0).tolist())
 
 

@@ -109,7 +109,7 @@ def per_goal(runs: Sequence[Run], skip: int) -> Estimate:
 def violation_probability(violations: Sequence[Floats]) -> Interval:
     """Violations per episode, averaged over runs; of a single run with its confidence sequence."""
     runs = [found for found in violations if len(found)]
-    shares = stats.share_interval([float(found.mean()) for found in runs])
+    shares = stats.share_interval(runs)
     if len(runs) != 1:
         return shares
     low, high = running_bounds(runs[0].sum(), len(runs[0]))
