@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from advice.config import AgentConfig, EnvConfig, TrainConfig
-from advice.runs.loop import scalars_of, train
+from advice.runs.loggers import scalars_of
+from advice.runs.loop import train
 from advice.runs.records import RunFolder
 from advice.types import EpisodeRecord
 

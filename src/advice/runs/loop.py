@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,10 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advice.agents.agent import Agent
-from advice.config import ShieldConfig, TrainConfig, flat
+from advice.config import ShieldConfig, TrainConfig
 from advice.envs.signals import WHAT_TO_GIVE, SignalRules, normalize_step
 from advice.files import write_arrays
 from advice.runs.checkpoints import Checkpointer, Counters, RecordWriter
+from advice.runs.loggers import EventWriter, WandbWriter
 from advice.runs.methods import adopt_safety, build, episode_seed, make_environment
 from advice.runs.records import RunFolder, is_finished
 from advice.shields.autoencoder import FitProgress
@@ -261,9 +261,8 @@ class ActiveRun:
         self.counters = Counters(number, record.total_steps, violations)
         self.records.episode(record)
         self._recent.append(record)
-        scalars = scalars_of(record, self._recent)
         for logger in self.loggers:
-            logger.write(number, scalars)
+            logger.write(record, self._recent)
         self.listener.episode_ended(record, self.counters)
         if number in self.keep:
             write_arrays(self.folder.kept_file(number), *agent.snapshot(), "beginning", 1)
@@ -344,71 +343,3 @@ class ActiveRun:
             f"{self.folder.path} can go on from its last checkpoint, after episode "
             f"{self.checkpointer.saved.episode}"
         )
-
-
-class EventWriter:
-    """The numbers of episodes.csv for TensorBoard; what an earlier run wrote beyond is void."""
-
-    def __init__(self, folder: Path, episode: int) -> None:
-        from tensorboardX.event_file_writer import EventsWriter  # takes a while to import
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.summary import scalar
-
-        self._file = EventsWriter(str(folder / "events"))
-        self._event, self._scalar = Event, scalar
-        self.flush, self.close = self._file.flush, self._file.close
-        if episode:
-            start = SessionLog(status=SessionLog.START)
-            self._file.write_event(Event(step=episode + 1, session_log=start))
-
-    def write(self, episode: int, scalars: dict[str, float]) -> None:
-        for name, value in scalars.items():
-            summary, now = self._scalar(name, value), time.time()
-            self._file.write_event(self._event(summary=summary, step=episode, wall_time=now))
-
-
-class WandbWriter:
-    """The same for Weights & Biases; a resumed run goes on in its wandb run, by the kept id."""
-
-    def __init__(self, folder: Path, config: TrainConfig) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise AdviceError("--wandb needs: pip install 'advice-rl[wandb]'") from None
-        name = folder / "wandb-id.txt"
-        if not name.exists():
-            name.write_text(uuid.uuid4().hex[:8])
-        self._run: Any = wandb.init(
-            project="advice",
-            name=f"{config.task} {config.method} seed {config.seed}",
-            id=name.read_text(),
-            resume="allow",
-            dir=str(folder),
-            config=flat(config),
-            settings=wandb.Settings(silent=True),
-        )
-        self._run.define_metric("*", step_metric="episode")
-        self.close = self._run.finish
-
-    def write(self, episode: int, scalars: dict[str, float]) -> None:
-        self._run.log({"episode": episode, **scalars})
-
-    def flush(self) -> None: ...
-
-
-def scalars_of(record: EpisodeRecord, recent: Collection[EpisodeRecord]) -> dict[str, float]:
-    """What loggers get of an episode, by name; ``recent`` ends with it."""
-    scalars = {
-        "episode/return": record.episode_return,
-        "episode/steps": record.steps,
-        "episode/cost": record.cost,
-        "episode/violation": record.violation,
-        "episode/success": record.success,
-        "recent/violation_rate": sum(r.violation for r in recent) / len(recent),
-        "recent/success_rate": sum(r.success for r in recent) / len(recent),
-        "shield/interventions": record.interventions,
-        "shield/no_safe_action": record.no_safe_action,
-        "shield/k": record.k,
-        "agent/multiplier": record.multiplier,
-    }
-    return {name: float(value) for name, value in scalars.items()}
