@@ -129,7 +129,8 @@ def inspect(path: Path) -> None:
             say("no shield in this run: none was fitted (yet), or it was not kept")
             return
     shield = Shield.load(path)
-    audit = shield.audit() if shield.compacted is None else "compact, see the card"
+    unaudited = "compact, see the card" if shield.compacted else "not fitted yet, so not audited"
+    audit = shield.audit() if shield.armed and not shield.compacted else unaudited
     say(f"{shield}\n{audit}\n\n{shield.card()}")
 
 

@@ -29,7 +29,8 @@ class Outcome(enum.IntEnum):
     UNSAFE = 0
     """The step led into a violation."""
     SAFE = 1
-    """The step is known to be harmless, such as one that reached the goal."""
+    """The step is known to be harmless, such as one that reached the goal; not any ordinary step,
+    which is INCONCLUSIVE: it may be the one before a violation."""
     INCONCLUSIVE = 2
     """Nothing is known of the step; hindsight labels decide when the episode ends."""
 

@@ -134,6 +134,9 @@ def test_a_shield_that_does_not_help_is_named_once(steps, useless):
     found = [x for x in said if "does not help" in x]
     assert (
         found
-        == ["the shield does not help here: 500 violations per 1,000 steps with it, 500 without it"]
+        == [
+            "the shield does not help here: 500 violated episodes per 1,000 steps with it, "
+            "500 without it"
+        ]
         * useless
     )

@@ -96,16 +96,28 @@ def _check_spaces(env: gymnasium.Env[Any, Any]) -> Finding:
     found = ", ".join(f"{role} {type(x).__name__}{x.shape or ''}" for role, x in spaces.items())
     observation, action = spaces.values()
     if not isinstance(observation, gymnasium.spaces.Box):
-        return Finding("spaces", "error", found, "flatten observations into a Box")
+        if not _flattens(observation):
+            return Finding("spaces", "error", found, "flatten observations into a Box")
+        advice = "ShieldedEnv flattens them; `advice train` needs wrappers.FlattenObservation"
+        return Finding("spaces", "warning", found, advice)
     several = gymnasium.spaces.MultiDiscrete | gymnasium.spaces.MultiBinary
     if isinstance(action, gymnasium.spaces.Discrete | several):
         return Finding("spaces", "ok", found)
     if not isinstance(action, gymnasium.spaces.Box):
         return Finding("spaces", "error", found, "a shield needs a Box or (multi-)discrete space")
     if not action.is_bounded():
-        return Finding("spaces", "error", found, "give the action space finite bounds")
+        advice = "ShieldedEnv scales actions from the data; `advice train` needs finite bounds"
+        return Finding("spaces", "warning", found, advice)
     advice = "" if observation.is_bounded() else "unbounded observations are scaled from the data"
     return Finding("spaces", "ok", found, advice)
+
+
+def _flattens(space: gymnasium.Space[Any]) -> bool:
+    """True if Gymnasium's ``flatten`` makes numbers of it."""
+    try:
+        return gymnasium.spaces.utils.flatdim(space) > 0
+    except (NotImplementedError, ValueError):
+        return False
 
 
 def _check_api(make_env: Callable[[], gymnasium.Env[Any, Any]], values: int) -> list[Finding]:
@@ -216,8 +228,8 @@ def _check_ends(trial: Trial) -> Finding:
     unsafe = sum(end.unsafe for end in ends)
     successes = sum(end.success and not end.unsafe for end in ends)
     found = (
-        f"{len(ends)} ended, {steps / len(ends):.0f} steps each: {unsafe} with a violation, "
-        f"{successes} with success, {unexplained} unexplained"
+        f"{len(ends)} ended, {steps / len(ends):.0f} steps each: {unsafe} by a violation, "
+        f"{successes} by success, {unexplained} unexplained"
     )
     if not unexplained:
         return Finding("episodes", "ok", found)

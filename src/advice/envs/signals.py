@@ -16,12 +16,13 @@ VIOLATION_COST = 0.2
 VIOLATION_KEYS = {"violation", "constraint_violation", "out_of_bounds", "out_of_road"}
 VIOLATION_KEYS |= {"crashed", "crash", "collision", "fatal_collision"}
 """Keys of ``info`` that report a violation, besides ``cost`` and other truth values ``crash*``."""
+_COUNTER = re.compile(r"crash(es|.*(count|counts|counter|number|num|total))$", re.IGNORECASE)
 SUCCESS_KEYS = {"success", "is_success", "arrive_dest", "env_complete"}
 """Keys of ``info`` that report a success."""
 WHAT_TO_GIVE = (  # where nothing says what a violation is
     'set info["violation"] or info["cost"] in the environment; give terminal="failure" '
-    "(--env.terminal failure) if its terminations are failures; or give outcome=..., a function "
-    "that labels each step"
+    "(train: --env.terminal failure, check-env: --terminal failure) if its terminations are "
+    "failures; or give outcome=..., a function that labels each step"
 )
 
 
@@ -167,7 +168,7 @@ def read_signals(
     source = ""
     for key, value in info.items():
         known = key in SUCCESS_KEYS or key in VIOLATION_KEYS
-        if value is None or not (known or str(key).startswith("crash")):
+        if value is None or not (known or _may_be_crash(str(key))):
             continue
         number = _number(value)
         if number not in (0, 1):
@@ -195,6 +196,11 @@ def read_signals(
     explained = violation or reached or cost > 0 or said_neither
     unexplained = bool(terminated) and not explained
     return Signals(violation, cost, reached, source or rules.failures, unexplained)
+
+
+def _may_be_crash(key: str) -> bool:
+    """True for ``crash*``, unless its name says that it counts crashes."""
+    return key.startswith("crash") and not _COUNTER.match(key)
 
 
 def _number(value: Any) -> float | None:

@@ -111,7 +111,7 @@ class FitSummary(NamedTuple):
         caught, passed, matters, none, _ = shares
         return (
             f"on held-out episodes it refuses {caught} of the last {self.horizon} steps before a "
-            f"violation and passes {passed} of the steps near danger that came to nothing; near "
+            f"violation and passes {passed} of the harmless steps near danger; near "
             f"danger the verdict depends on the action in {matters} of the states, and no action "
             f"is safe in {none}"
         )

@@ -70,8 +70,15 @@ class SessionOptions:
     """Seed of a new shield."""
 
     def __post_init__(self) -> None:
-        if self.max_violations is not None and self.max_violations < 1:
-            raise ValueError(f"max_violations: expected 1 or more, found {self.max_violations}")
+        config: Any = self.config
+        if config is not None and not isinstance(config, ShieldConfig):
+            wanted = 'an advice.ShieldConfig, such as advice.PRESETS["paper"]'
+            raise TypeError(f"config: expected {wanted}, found {config!r:.60}")
+        budget = self.max_violations
+        if budget is not None and (int(budget) != budget or budget < 1):
+            raise ValueError(f"max_violations: expected a whole number from 1 on, found {budget}")
+        if self.outcome is not None and not callable(self.outcome):
+            raise TypeError(f"outcome: expected a function, found {self.outcome!r:.60}")
         if self.certified is not None and not 0 < self.certified < 1:
             raise ValueError(f"certified: expected a number above 0, below 1: {self.certified}")
         check_terminal(self.terminal)
@@ -84,6 +91,11 @@ def find_shield(options: SessionOptions, observation_space: Any, action_space: A
     shield, config = options.shield, options.config
     if options.features is not None:
         observation_space = feature_space(observation_space, options.features)
+    if shield is not None and not isinstance(shield, str | Path) and not hasattr(shield, "armed"):
+        hint = "; settings are given as config=..." * isinstance(shield, ShieldConfig)
+        raise TypeError(
+            f"shield: expected a shield or the path of a saved one, found {shield!r:.60}{hint}"
+        )
     try:
         if shield is None:
             return Shield(observation_space, action_space, config, options.seed)
@@ -228,6 +240,8 @@ class ShieldSession:
         if (agent := rate) is not None and self.options.features is not None:
             rate = lambda _, actions: agent(obs, actions)  # noqa: E731 - its own observation
         episode = self._episodes[env_index]
+        if not self.shield.armed:  # nothing else looks at the action before it is executed
+            self._check_action(proposed)
         if self._is_guarded(env_index):
             verdict = episode.guard(self.shield, seen, proposed, rate)
         else:
@@ -257,6 +271,12 @@ class ShieldSession:
                 self._episodes[i].guard.decided(self.shield, verdict)
                 verdicts[i] = self._begin_step(i, features, obs[i], proposed[i], verdict)
         return verdicts
+
+    def _check_action(self, proposed: Any) -> None:
+        """Raise ValueError for an action that is none of the action space's."""
+        numbers = self._actions.check(proposed, "action")
+        if not np.isfinite(numbers).all():
+            raise ValueError(f"action: expected finite numbers, found {proposed}")
 
     def _features(self, obs: Any) -> Array:
         """One observation as the shield sees it, copied: environments may reuse their arrays."""
@@ -377,12 +397,14 @@ class ShieldSession:
         rates = self._rates
         rates[int(armed)] += episode.violated, episode.steps
         (before, steps_before), (after, steps_after) = rates
-        enough = armed and min(before, after) >= ENOUGH and not self._useless
+        effect = getattr(self.shield, "effect", None)
+        trying = bool(effect and effect.judged and effect.tried)  # other reaches are still to come
+        enough = armed and min(before, after) >= ENOUGH and not (self._useless or trying)
         if enough and after / steps_after >= before / steps_before:
             self._useless = True
             self._warn(
-                f"the shield does not help here: {1000 * after / steps_after:.3g} violations per "
-                f"1,000 steps with it, {1000 * before / steps_before:.3g} without it"
+                f"the shield does not help here: {1000 * after / steps_after:.3g} violated "
+                f"episodes per 1,000 steps with it, {1000 * before / steps_before:.3g} without it"
             )
 
     def fit_if_due(self, progress: Callable[..., None] | None = None) -> bool:
@@ -399,9 +421,11 @@ class ShieldSession:
                 return False
         except OneClassError as error:
             if not self.one_class:
+                hint = f"If violations are not reported, {WHAT_TO_GIVE}"
+                if self.violations:
+                    hint = "If harmless steps are reported as violations, check what reports them"
                 self._warn(
-                    f"the shield stays unarmed and tries again after each episode: {error}. "
-                    f"If violations are not reported, {WHAT_TO_GIVE}"
+                    f"the shield stays unarmed and tries again after each episode: {error}. {hint}"
                 )
             self.one_class = True
             return False

@@ -141,6 +141,9 @@ class Shield(Decisions):
         """
         if type(outcome) in (bool, np.bool_):  # True would be SAFE
             raise TypeError(f"outcome: expected an advice.Outcome, found the truth value {outcome}")
+        if outcome not in list(Outcome):
+            wanted = "advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE"
+            raise ValueError(f"{outcome!r:.60} is not a valid Outcome: expected {wanted}")
         outcome = Outcome(outcome)
         if self.compacted is not None:
             return
@@ -362,7 +365,7 @@ class Shield(Decisions):
 
         Raises ValueError, and leaves the shield unchanged, if the snapshot does not fit.
         """
-        self.space.check_same(FeatureSpace.from_document(document))
+        FeatureSpace.from_document(document).check_same(self.space)
         memory, cautiousness = self._new_memory(), Cautiousness(self.config)
         stored = {x.removeprefix("steps."): y for x, y in arrays.items() if x.startswith("steps.")}
         memory.restore(stored, document["memory"])
