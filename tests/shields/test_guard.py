@@ -425,3 +425,18 @@ def test_a_replacement_is_calm_or_the_least_risky_safe_candidate():
     # none is calm: the least risky of the safe ones
     model.calm = -9.0
     assert shield.guard(np.zeros(1), np.ones(1), best).action[0] == -1
+
+
+def test_a_replaced_discrete_action_is_of_its_space() -> None:
+    space = Discrete(3, dtype=np.int32)
+    shield = Shield(OBSERVATIONS, space, ShieldConfig(hidden_size=8, fit_steps=30), seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        obs, action = rng.uniform(-1, 1, 4).astype(np.float32), np.int32(rng.integers(3))
+        shield.record(obs, action, Outcome.UNSAFE if action == 1 else Outcome.SAFE)
+        shield.end_episode(violated=False)
+    shield.fit()
+    assert any("INCONCLUSIVE" in warning for warning in shield.audit().warnings)
+    verdict = shield.guard(rng.uniform(-1, 1, 4).astype(np.float32), np.int32(1))
+    assert verdict.intervened
+    assert space.contains(verdict.action)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from made_shields import ACTIONS, OBSERVATIONS, SMALL
 
+from advice.config import ShieldConfig
 from advice.shields.base import NoShield
 from advice.shields.session import SessionOptions, ShieldSession
 from advice.types import Verdict
@@ -140,3 +141,25 @@ def test_a_shield_that_does_not_help_is_named_once(steps, useless):
         ]
         * useless
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"shield": ShieldConfig()}, TypeError, r"settings are given as config="),
+        ({"shield": 3}, TypeError, "expected a shield or the path of a saved one, found 3"),
+        ({"config": "paper"}, TypeError, "expected an advice.ShieldConfig"),
+        ({"max_violations": 2.5}, ValueError, "expected a whole number from 1 on, found 2.5"),
+        ({"outcome": "unsafe"}, TypeError, "outcome: expected a function"),
+    ],
+)
+def test_mistaken_options_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(**options))
+
+
+@pytest.mark.parametrize("action", [np.full(2, np.nan, np.float32), np.zeros(3, np.float32)])
+def test_no_invalid_action_passes_while_unarmed(action):
+    session = ShieldSession(OBSERVATIONS, ACTIONS)
+    with pytest.raises(ValueError, match="action: expected"):
+        session.guard(OBSERVATIONS.sample(), action)

@@ -261,7 +261,8 @@ def _warnings(found: Audit, labels: str) -> list[str]:
     if (none := found.evidence.no_safe_action) > MOST_WITHOUT_SAFE_ACTION:
         where = f"in {none:.0%} of the states near danger no action is safe"
         warnings.append(f"{where}: there the shield comes too late, or is too cautious.")
-    if (accuracy := found.balanced_accuracy) < LOW_ACCURACY:
+    accuracy = found.balanced_accuracy  # low by itself where guarded steps come near the boundary
+    if accuracy < LOW_ACCURACY and not found.evidence.tells_actions_apart:
         low = f"the balanced accuracy on held-out episodes is {accuracy:.2f}"
         warnings.append(f"{low}: the shield cannot tell safe from unsafe steps well.")
     return warnings

@@ -34,6 +34,10 @@ _KIND, _PLAIN, _OVERRULED = "shield", 2, 3
 would ignore."""
 FIRST_TRIAL = 50
 """Violations after which arming early is tried first."""
+ALL_LABELLED = (
+    "nearly every step was recorded as SAFE or UNSAFE, so what followed a step counts for nothing: "
+    "record ordinary steps as INCONCLUSIVE, and end episodes."
+)
 REFIT_GROWTH = 1.15
 """A refit also waits until that many times as many steps as at the last fit are recorded."""
 
@@ -245,8 +249,11 @@ class Shield(Decisions):
 
         if self.compacted is not None:
             raise AdviceError("a compact shield has nothing to audit; its card() has the figures")
-        points, config = self._fitted().points, self.config
-        return audit(points, self.k, config.k_max, self.summary, config.labels)
+        points, config, memory = self._fitted().points, self.config, self._memory
+        found = audit(points, self.k, config.k_max, self.summary, config.labels)
+        if config.labels == "hindsight" and memory.violations + memory.safe > 0.95 * memory.seen:
+            found.warnings.append(ALL_LABELLED)
+        return found
 
     def card(self) -> Card:
         """What to know before relying on this shield; prints as Markdown."""

@@ -147,8 +147,8 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
             raise SpaceMismatchError(
                 f"{what}: expected at most {_MOST_VALUES} values, found {space!r}"
             )
-        none = np.zeros(0)
-        return Space("discrete", (), np.dtype(np.int64), none, none, int(n), int(start))
+        none, dtype = np.zeros(0), np.dtype(getattr(space, "dtype", None) or np.int64)
+        return Space("discrete", (), dtype, none, none, int(n), int(start))
     low, high = getattr(space, "low", None), getattr(space, "high", None)
     if discrete and hasattr(space, "nvec"):  # MultiDiscrete: a Box of whole numbers
         low = np.broadcast_to(start, np.shape(space.nvec))
