@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from advice.reports import statistics as stats
-from advice.reports.claims import MISSING, paper_table
+from advice.reports.claims import HOLDS, MISSING, paper_table
 from advice.reports.load import TaskRuns, complete, load, totals
 from advice.reports.statistics import estimate
 from advice.reports.style import method_label
@@ -45,6 +45,15 @@ PAPER = {
     "armed early: fewer than DDPG, every violation counted (not in the paper)": "future work",
 }
 """What the paper says to each claim of :mod:`advice.reports.claims`."""
+_ALREADY_COSTLY = (
+    "a violation ends the episode and takes 1 of the reward, which DDPG avoids as well"
+)
+WHY = {
+    "DDPG-Lag has fewer violations than DDPG": _ALREADY_COSTLY,
+    "RCPO has somewhat fewer": _ALREADY_COSTLY,
+    "CSC has somewhat fewer": f"{_ALREADY_COSTLY}; its critic soon replaces hardly any action",
+}
+"""Why a claim does not hold here, as far as it is known."""
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -58,10 +67,12 @@ def claims(tasks: Sequence[TaskRuns]) -> tuple[str, list[str]]:
     """The claims that were measured and those that were not, and the names of their figures."""
     table = paper_table(tasks, missing=True)
     assert table is not None
-    rows, figures = [["claim", "the paper", "task", "here", "seeds", ""]], dict[str, None]()
+    titles = ["claim", "the paper", "task", "here", "seeds", "", "why"]
+    rows, figures = [titles], dict[str, None]()
     missing: dict[str, list[str]] = defaultdict(list)
     for claim, task, here, seeds, verdict, figure in table.text[1:]:
-        row = [claim, PAPER[claim], task, here, seeds, f"**{verdict}**"]
+        why = WHY.get(claim, "") if verdict != HOLDS else ""
+        row = [claim, PAPER[claim], task, here, seeds, f"**{verdict}**", why]
         if verdict == MISSING:
             missing[claim].append(task)
             continue
