@@ -14,7 +14,8 @@ from advice import Outcome, Shield, ShieldConfig, ShieldedEnv
 from advice.cli import fail
 from advice.integrations.vector import ShieldedVectorEnv
 from advice.printing import print_table, say
-from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,8 @@ from advice.shields.audit import (
 )
 from advice.shields.fit import DangerBin, Evidence, FitSummary, _nearness
 from advice.shields.model import Points
-from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession
 
 
 def test_wilson_by_hand():

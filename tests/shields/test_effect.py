@@ -13,7 +13,8 @@ import pytest
 
 import advice
 from advice.shields.cautiousness import FIRST_LOOK, REACHES, Effect
-from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession
 from advice.types import OneClassError, Outcome, Verdict
 
 QUICK = advice.ShieldConfig(

@@ -8,7 +8,8 @@ from made_shields import ACTIONS, OBSERVATIONS, SMALL
 
 from advice.config import ShieldConfig
 from advice.shields.base import NoShield
-from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession
 from advice.types import Verdict
 
 OBS, ACTION = np.zeros(4, np.float32), np.zeros(2, np.float32)

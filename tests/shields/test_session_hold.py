@@ -10,7 +10,8 @@ import pytest
 from made_shields import ACTIONS, LOOK_AHEAD, OBSERVATIONS, copy
 
 from advice.envs.signals import Signals
-from advice.shields.session import SessionOptions, ShieldSession, StepGuard
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession, StepGuard
 from advice.types import Verdict
 
 OBS, UNSAFE, SAFE = np.zeros(4, np.float32), np.full(2, 9.0), np.zeros(2)

@@ -19,7 +19,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_n
 
 from advice.config import ShieldConfig
 from advice.envs.signals import SignalRules, named
-from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession
 from advice.types import AdviceError, Array, RateActions, SettingError
 
 LearnFrom: TypeAlias = Literal["executed", "proposed"]

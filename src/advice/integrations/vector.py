@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from advice.envs.signals import SignalRules, describe, named
 from advice.integrations.wrapper import HasSession
-from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession
 
 
 class ShieldedVectorEnv(HasSession, VectorWrapper):

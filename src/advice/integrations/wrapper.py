@@ -10,7 +10,8 @@ import gymnasium as gym
 
 from advice.config import ShieldConfig
 from advice.envs.signals import SignalRules, normalize_step
-from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession
 from advice.types import RateActions
 
 
@@ -62,7 +63,7 @@ class ShieldedEnv(HasSession, gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordC
 
     ``env`` has Box or (multi-)discrete actions; its step may return six values, the third being the
     cost.
-    The options are the fields of :class:`advice.shields.session.SessionOptions`.
+    The options are the fields of :class:`advice.shields.options.SessionOptions`.
     """
 
     def __init__(

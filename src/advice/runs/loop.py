@@ -26,7 +26,8 @@ from advice.runs.methods import adopt_safety, build, episode_seed, make_environm
 from advice.runs.records import RunFolder, is_finished
 from advice.shields.autoencoder import FitProgress
 from advice.shields.base import PostShield
-from advice.shields.session import SessionOptions, ShieldSession
+from advice.shields.options import SessionOptions
+from advice.shields.session import ShieldSession
 from advice.shields.shield import Shield
 from advice.shields.tabular import TabularShield
 from advice.types import AdviceError, Array, EpisodeRecord, Transition
