@@ -3,7 +3,8 @@
 Runs are invented: violations and goals per run, normal or as counts (Poisson around a gamma, which
 is skewed), with the spread between seeds of the recorded runs: 10 % for the other methods, 40 % for
 ADVICE. A last column has a much more skewed ADVICE (80 %), as a warning of what few seeds cannot
-show; it is not part of the promise. ``python benchmarks/interval_coverage.py [--repeats 2000]``
+show; it is not part of the promise. Nor is the saving beside the best of several methods that are
+alike, since the same runs choose it. ``python benchmarks/interval_coverage.py [--repeats 2000]``
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def main() -> None:
     for name, check in INTERVALS.items():
         for seeds in (3, 5, 10):
             found = [coverage(check, world, seeds, repeats) for world in (*WORLDS, SKEWED)]
-            least = min(least, *found[:-1])
+            least = least if check is _best else min(least, *found[:-1])
             figures[f"{name}, {seeds} seeds"] = min(found[:-1])
             print(f"| {name} | {seeds} | {' | '.join(f'{x:.3f}' for x in found)} |")
     print(f"lowest: {least:.3f}, the goal is {GOAL}")

@@ -24,8 +24,10 @@ WHOLE = ("", "early")
 
 def keep(run: RunFolder, to: RunFolder, grid: Path, whole: bool) -> None:
     """Copy one run of a grid, ``whole`` with what it learnt and did."""
-    to.path.mkdir(parents=True, exist_ok=True)
-    to.clear()
+    if to.path.resolve() == run.path.resolve():
+        raise SystemExit(f"{run.path}: expected another folder to keep it in")
+    if whole and run.actions_file.exists():
+        run.refuse_changed(run.actions_file)
     document = run.read_document()
     made = document["provenance"]
     words = made.get("command", [])
@@ -35,12 +37,16 @@ def keep(run: RunFolder, to: RunFolder, grid: Path, whole: bool) -> None:
     ]
     if source := document["config"].get("shield_from"):
         document["config"]["shield_from"] = str(Path(source).resolve().relative_to(grid.resolve()))
+    to.path.mkdir(parents=True, exist_ok=True)
+    to.clear()  # nothing of an earlier run stays
     write_json(to.config_file, document)
     parts = [run.episodes_file, run.done_file]
     if whole:
         learnt = [run.agent_file, run.shield_file, run.card_file, run.table_file]
         parts += learnt
-        pack_actions(run, to)
+        parts.append(run.packed_file)
+        if run.actions_file.exists():
+            pack_actions(run, to)
     for part in parts:
         if part.exists():
             shutil.copy(part, to.path)

@@ -129,8 +129,9 @@ def inspect(path: Path) -> None:
             say("no shield in this run: none was fitted (yet), or it was not kept")
             return
     shield = Shield.load(path)
-    unaudited = "compact, see the card" if shield.armed else "not fitted yet, so not audited"
-    audit = unaudited if shield.compacted or not shield.armed else shield.audit()
+    audit: Any = "compact, see the card" if shield.compacted else "not fitted yet"
+    if shield.armed and not shield.compacted:
+        audit = shield.audit()
     say(f"{shield}\n{audit}\n\n{shield.card()}")
 
 

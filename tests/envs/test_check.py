@@ -108,6 +108,14 @@ def test_each_fault_is_found_and_has_advice(fault, name, level, advice):
     assert advice in finding.advice
 
 
+def test_unusable_actions_are_an_error_whatever_the_observations():
+    env = Corridor("dict")
+    env.action_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
+    found = check._check_spaces(env)
+    assert found.level == "error"
+    assert "(multi-)discrete actions" in found.advice
+
+
 def test_a_six_value_step_is_named_as_the_source_of_cost():
     assert "6-value step" in levels("six")["violations"].found
 

@@ -95,7 +95,8 @@ def test_none_counts_as_absent():
 
 def test_other_keys_that_begin_with_crash_may_be_anything():
     info = {"crash_speed": 3.2, "crash_site": "kerb", "crash_times": [1, 2]}
-    info |= {"crashes": 1, "crash_count": 1, "crash_total": 0}  # counters, not truth values
+    info |= {"crashes": 1, "crash_count": 1, "crash_total": 0}  # counts, not truth values
+    assert read_signals({"crashes": True}, terminated=False).violation
     assert read_signals(info, terminated=False) == read_signals({}, terminated=False)
 
 

@@ -48,6 +48,7 @@ FIVE = MANY | {3: 49.0, 4: 53.0}
         ({0: 40.0, 1: 41.0, 2: 42.0}, MANY, 0.5, 0.0, DIFFERS),  # fewer, but not half
         ({0: 0.0, 1: 0.0, 2: 0.0}, MANY, 0.5, 0.0, IN_THE_MEAN),  # has no interval
         (dict.fromkeys(range(5), 0.0), FIVE, 0.5, 0.0, HOLDS),  # by the rank test
+        (dict.fromkeys(range(5), 0.0), dict.fromkeys(range(5), 1.0), 0.5, 0.0, IN_THE_MEAN),
         ({0: 10.0, 1: 12.0}, MANY, 0.5, 0.0, OPEN),  # too few seeds
         (FEW, MANY, 1.0, 0.7, DIFFERS),  # far fewer, not somewhat
         (MANY, FEW, np.inf, 1.0, HOLDS),
@@ -167,10 +168,12 @@ def test_the_readme_has_a_row_for_each_task_with_enough_seeds(tmp_path: Path) ->
     tasks = ("randomised-goal", "constrained-randomised-goal")
     for seeds, rows in ((range(2), 0), (range(3), 2)):
         root = tmp_path / f"{len(seeds)}" / "core"
-        write_grid(root, tasks, ("ddpg", "rcpo", "advice"), seeds, episodes=160)
+        write_grid(root, tasks, ("ddpg", "rcpo", "advice"), seeds, 2000, construction=1000)
         text = script.as_published(load([root]).tasks)
         assert text.count("3 seeds (few)") == rows
     assert "constrained-randomised-goal, cost" in text
+    write_grid(tmp_path / "short" / "core", tasks, ("ddpg", "advice"), episodes=160)
+    assert script.as_published(load([tmp_path / "short"]).tasks) == ""
 
 
 def test_keeping_a_run_replaces_all_of_the_one_before(tmp_path: Path) -> None:
@@ -188,6 +191,10 @@ def test_keeping_a_run_replaces_all_of_the_one_before(tmp_path: Path) -> None:
     run.actions_file.write_bytes(b"changed")
     with pytest.raises(BrokenFileError, match="was changed after the run was done"):
         script.keep(run, to, tmp_path / "grid", whole=True)
+    to.check_done()  # what was kept before is still there
+    assert lzma.decompress(to.packed_file.read_bytes()) == b"new"
+    with pytest.raises(SystemExit, match="another folder"):
+        script.keep(to, to, tmp_path / "results", whole=True)
 
 
 def test_page_and_readme_are_those_of_the_records() -> None:

@@ -207,7 +207,9 @@ def test_packed_actions_are_the_actions(tmp_path: Path) -> None:
             np.testing.assert_array_equal(one, other)
     whole, content = kept.packed_file.read_bytes(), folder.actions_file.read_bytes()
     for broken, message in (
-        (whole[:-20], "cannot be unpacked"),
+        (whole[:-20], "it ends early"),
+        (b"no archive", "cannot be unpacked"),
+        (whole[:12] + b"\x02\x00\x21\x01\x28" + whole[17:], "cannot be unpacked"),  # 4 GiB
         (lzma.compress(content[:-4]), r"expected \d+ bytes, found \d+"),
         (lzma.compress(content + content), r"expected \d+ bytes, found more"),
         (lzma.compress(content[::-1]), "was changed after the run was done"),
@@ -215,13 +217,18 @@ def test_packed_actions_are_the_actions(tmp_path: Path) -> None:
         kept.packed_file.write_bytes(broken)
         with pytest.raises(BrokenFileError, match=message):
             read_actions(kept, 1, space)
-    lines = kept.episodes_file.read_text().splitlines()
-    steps = lines[-1].split(",")
-    steps[2] = str(10**12)
     kept.done_file.unlink()
-    kept.episodes_file.write_text("\n".join([*lines[:-1], ",".join(steps)]) + "\n")
-    with pytest.raises(BrokenFileError, match="expected at most"):
-        read_actions(kept, 1, space)
+    *lines, last = kept.episodes_file.read_text().splitlines()
+    for steps, total, message in (
+        (-1, -1, "expected steps in"),
+        (3, 10**12, "expected total_steps in"),
+        (10**12, 10**12, "expected"),
+    ):
+        cells = last.split(",")
+        cells[1:3] = str(steps), str(total)
+        kept.episodes_file.write_text("\n".join([*lines, ",".join(cells)]) + "\n")
+        with pytest.raises(BrokenFileError, match=message):
+            read_actions(kept, 1, space)
     kept.clear()
     assert not kept.packed_file.exists()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from made_shields import ACTIONS, OBSERVATIONS, SMALL
@@ -137,7 +139,7 @@ def test_a_shield_that_does_not_help_is_named_once(steps, useless):
     assert (
         found
         == [
-            "the shield does not help here: 500 violated episodes per 1,000 steps with it, "
+            "the shield does not help here: 500 episodes with a violation per 1,000 steps with it, "
             "500 without it"
         ]
         * useless
@@ -160,7 +162,21 @@ def test_mistaken_options_are_named(options, error, message):
 
 
 @pytest.mark.parametrize("action", [np.full(2, np.nan, np.float32), np.zeros(3, np.float32)])
-def test_no_invalid_action_passes_while_unarmed(action):
-    session = ShieldSession(OBSERVATIONS, ACTIONS)
+def test_no_invalid_action_passes_where_no_shield_looks_at_it(action):
+    unarmed = ShieldSession(OBSERVATIONS, ACTIONS)
     with pytest.raises(ValueError, match="action: expected"):
-        session.guard(OBSERVATIONS.sample(), action)
+        unarmed.guard(OBSERVATIONS.sample(), action)
+    inside = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(NoShield()))
+    step(inside, {"violation": True})  # a violation lasts
+    with pytest.raises(ValueError, match="action: expected"):
+        inside.guard(OBSERVATIONS.sample(), action)
+
+
+def test_a_shield_that_tries_other_reaches_is_not_called_useless_yet():
+    shield, said = Pretends(), []
+    shield.effect = SimpleNamespace(judged=True, tried={1: 1.0})
+    session = ShieldSession(OBSERVATIONS, ACTIONS, SessionOptions(shield), say=said.append)
+    for episode in range(120):
+        shield.effect.tried = {1: 1.0} if episode < 80 else {}
+        end(session, {"violation": True})
+        assert any("does not help" in x for x in said) == (episode >= 80)

@@ -91,25 +91,25 @@ def conclude(findings: list[Finding]) -> str:
 
 
 def _check_spaces(env: gymnasium.Env[Any, Any]) -> Finding:
-    """A shield needs numbers of a fixed size to embed, and bounded actions to choose from."""
+    """A shield needs numbers of a fixed size to embed, and actions to choose from."""
     spaces = {"observation": env.observation_space, "action": env.action_space}
     found = ", ".join(f"{role} {type(x).__name__}{x.shape or ''}" for role, x in spaces.items())
     observation, action = spaces.values()
-    if not isinstance(observation, gymnasium.spaces.Box):
-        if not _flattens(observation):
-            return Finding("spaces", "error", found, "flatten observations into a Box")
-        advice = "ShieldedEnv flattens them; `advice train` needs wrappers.FlattenObservation"
-        return Finding("spaces", "warning", found, advice)
+    box = gymnasium.spaces.Box
     several = gymnasium.spaces.MultiDiscrete | gymnasium.spaces.MultiBinary
-    if isinstance(action, gymnasium.spaces.Discrete | several):
-        return Finding("spaces", "ok", found)
-    if not isinstance(action, gymnasium.spaces.Box):
-        return Finding("spaces", "error", found, "a shield needs a Box or (multi-)discrete space")
-    if not action.is_bounded():
-        advice = "ShieldedEnv scales actions from the data; `advice train` needs finite bounds"
-        return Finding("spaces", "warning", found, advice)
-    advice = "" if observation.is_bounded() else "unbounded observations are scaled from the data"
-    return Finding("spaces", "ok", found, advice)
+    if not isinstance(action, box | gymnasium.spaces.Discrete | several):
+        return Finding("spaces", "error", found, "a shield needs Box or (multi-)discrete actions")
+    if not (isinstance(observation, box) or _flattens(observation)):
+        return Finding("spaces", "error", found, "flatten observations into a Box")
+    advice = []
+    if not isinstance(observation, box):
+        advice.append("ShieldedEnv flattens observations; `advice train` needs FlattenObservation")
+    if isinstance(action, box) and not action.is_bounded():
+        advice.append("ShieldedEnv scales actions by the data; `advice train` needs finite bounds")
+    if advice:
+        return Finding("spaces", "warning", found, "; ".join(advice))
+    bounded = not isinstance(observation, box) or observation.is_bounded()
+    return Finding("spaces", "ok", found, "" if bounded else "observations are scaled by the data")
 
 
 def _flattens(space: gymnasium.Space[Any]) -> bool:

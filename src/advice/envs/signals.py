@@ -17,6 +17,7 @@ VIOLATION_KEYS = {"violation", "constraint_violation", "out_of_bounds", "out_of_
 VIOLATION_KEYS |= {"crashed", "crash", "collision", "fatal_collision"}
 """Keys of ``info`` that report a violation, besides ``cost`` and other truth values ``crash*``."""
 _COUNTER = re.compile(r"crash(es|.*(count|counts|counter|number|num|total))$", re.IGNORECASE)
+"""A number under such a key is taken for a count and says nothing; a bool is no count."""
 SUCCESS_KEYS = {"success", "is_success", "arrive_dest", "env_complete"}
 """Keys of ``info`` that report a success."""
 WHAT_TO_GIVE = (  # where nothing says what a violation is
@@ -168,9 +169,11 @@ def read_signals(
     source = ""
     for key, value in info.items():
         known = key in SUCCESS_KEYS or key in VIOLATION_KEYS
-        if value is None or not (known or _may_be_crash(str(key))):
+        if value is None or not (known or str(key).startswith("crash")):
             continue
         number = _number(value)
+        if _COUNTER.match(str(key)) and not known and not isinstance(number, bool):
+            continue
         if number not in (0, 1):
             if known:
                 raise ValueError(f'info["{key}"]: expected a truth value, found {value!r}')
@@ -196,11 +199,6 @@ def read_signals(
     explained = violation or reached or cost > 0 or said_neither
     unexplained = bool(terminated) and not explained
     return Signals(violation, cost, reached, source or rules.failures, unexplained)
-
-
-def _may_be_crash(key: str) -> bool:
-    """True for ``crash*``, unless its name says that it counts crashes."""
-    return key.startswith("crash") and not _COUNTER.match(key)
 
 
 def _number(value: Any) -> float | None:

@@ -1,7 +1,8 @@
 """The paper's claims one by one, answered from the runs.
 
 A claim holds if the whole 95 % interval lies on the claimed side, and differs if it lies on the
-other; in between it holds in the mean, or else is not shown. With few seeds nothing is shown.
+other; in between it holds in the mean, or else is not shown. With few seeds nothing is shown. Where
+ADVICE had none at all there is no interval, and the rank test decides.
 """
 
 from __future__ import annotations
@@ -62,17 +63,15 @@ def _ratio(
     verdict = _verdict(found, seeds, below, least)
     if verdict == IN_THE_MEAN and mine.value == 0 and least == 0:  # no logarithm, so no interval
         sides = (np.array([*counts.values()]) for counts in (ours, theirs))
-        verdict = HOLDS if stats.rank_test(*sides) < 0.05 else verdict
+        enough = stats.NONE_YET / len(ours) < below * other.value
+        verdict = HOLDS if enough and stats.rank_test(*sides) < 0.05 else verdict
     return Answer(here, verdict, seeds)
 
 
 def _on_common_seeds(ours: BySeed, theirs: BySeed) -> tuple[BySeed, BySeed]:
     """Both with the seeds that both have."""
-    ours_too, theirs_too = (
-        {seed: counts[seed] for seed in counts if seed in other}
-        for counts, other in ((ours, theirs), (theirs, ours))
-    )
-    return ours_too, theirs_too
+    common = ours.keys() & theirs.keys()
+    return {seed: ours[seed] for seed in common}, {seed: theirs[seed] for seed in common}
 
 
 def _best(ours: BySeed, others: Mapping[str, BySeed], below: float) -> Answer:

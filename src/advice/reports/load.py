@@ -236,7 +236,7 @@ class Collection(NamedTuple):
 
     @property
     def commits(self) -> dict[str, int]:
-        """The commits that made the runs -> runs; the training's number says that they agree."""
+        """The commits that made the runs -> runs."""
         found = (run.provenance.get("commit") or "unknown" for run in self._runs)
         return Counter(commit[:7] + commit[40:] for commit in found)
 

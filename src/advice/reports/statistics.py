@@ -1,8 +1,8 @@
 """Statistics for few seeds. Every interval is a 95 % interval.
 
-Means and paired differences by Student's t, ratios of means by Welch's t on logarithms, the
-probability of improvement by Newcombe's score interval. ``benchmarks/interval_coverage.py``
-simulates how often each interval contains the true value.
+Means and paired differences by Student's t, shares likewise but no narrower than Clopper-Pearson,
+ratios of means by Welch's t on logarithms, the probability of improvement by Newcombe's score
+interval. ``benchmarks/interval_coverage.py`` simulates how often each contains the true value.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+NONE_YET = 3.69
+"""Nothing happened so far: with 97.5 % certainty at most this was to be expected (Poisson)."""
 Floats: TypeAlias = NDArray[np.float64]
 
 

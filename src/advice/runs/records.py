@@ -304,7 +304,7 @@ class RunFolder:
 
     def refuse_to_lose(self) -> None:
         """Raise AdviceError if training here would delete a run that lacks a part."""
-        records = (self.done_file, self.episodes_file, self.actions_file)
+        records = (self.done_file, self.episodes_file, self.actions_file, self.packed_file)
         held = [x.name for x in (*records, self.shield_file, self.agent_file) if x.exists()]
         needed = (self.config_file, self.state_file)
         lacks = [str(x.relative_to(self.path)) for x in needed if not x.exists()]
@@ -337,15 +337,15 @@ class RunFolder:
     def refuse_changed(self, path: Path) -> None:
         """Raise BrokenFileError if a finished run's file is not as ``done`` says."""
         if self.done_file.exists():
-            self.refuse_digest(path, _digest(path))
+            self.refuse_digest(path.name, _digest(path))
 
-    def refuse_digest(self, path: Path, digest: str) -> None:
-        """The same for a file with this digest."""
+    def refuse_digest(self, name: str, digest: str) -> None:
+        """The same for a file of this name, by its digest."""
         if self.done_file.exists():  # of an earlier version it is empty
             words = self.done_file.read_bytes()[:1000].decode(errors="replace").split()
             digests = dict(zip(words[1::2], words[::2], strict=False))
-            if words and digests.get(path.name) != digest:
-                raise BrokenFileError(f"{path} was changed after the run was done")
+            if words and digests.get(name) != digest:
+                raise BrokenFileError(f"{self.path / name} was changed after the run was done")
 
     def kept_file(self, episode: int) -> Path:
         """Where the agent is kept as it was after an episode, for runs that branch off there."""

@@ -28,7 +28,8 @@ _FEW = 30  # examples of a class below which a rate or a check of assumptions sa
 MOST_WITHOUT_SAFE_ACTION = 0.5
 """The audit warns where no action is safe in more than this share of the states near danger."""
 LOW_ACCURACY, ACTION_MATTERS = 0.7, 0.2
-"""The audit warns of a balanced accuracy below the first, and where the verdict depends on the
+"""The audit warns of a balanced accuracy below the first if held-out episodes do not show either
+that the shield tells actions apart, and where the verdict depends on the
 action in fewer states near danger than the second, a share."""
 _SKEWNESS, _KURTOSIS = 0.5, 1.0  # more of it (excess kurtosis) is not Gaussian
 _MOST = 1000  # examples per class of which all pairs make the quantiles
@@ -261,7 +262,7 @@ def _warnings(found: Audit, labels: str) -> list[str]:
     if (none := found.evidence.no_safe_action) > MOST_WITHOUT_SAFE_ACTION:
         where = f"in {none:.0%} of the states near danger no action is safe"
         warnings.append(f"{where}: there the shield comes too late, or is too cautious.")
-    accuracy = found.balanced_accuracy  # low by itself where guarded steps come near the boundary
+    accuracy = found.balanced_accuracy  # behind a good shield many steps come close to danger
     if accuracy < LOW_ACCURACY and not found.evidence.tells_actions_apart:
         low = f"the balanced accuracy on held-out episodes is {accuracy:.2f}"
         warnings.append(f"{low}: the shield cannot tell safe from unsafe steps well.")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from advice.config import ShieldConfig
 from advice.envs.signals import check_terminal
 from advice.shields.shield import Shield
@@ -59,9 +61,11 @@ class SessionOptions:
         if config is not None and not isinstance(config, ShieldConfig):
             wanted = 'an advice.ShieldConfig, such as advice.PRESETS["paper"]'
             raise TypeError(f"config: expected {wanted}, found {config!r:.60}")
-        budget = self.max_violations
-        if budget is not None and (int(budget) != budget or budget < 1):
-            raise ValueError(f"max_violations: expected a whole number from 1 on, found {budget}")
+        budget: Any = self.max_violations
+        number = isinstance(budget, int | float | np.integer)
+        whole = number and (budget == np.inf or float(budget).is_integer())
+        if budget is not None and not (whole and budget >= 1):
+            raise ValueError(f"max_violations: expected a whole number from 1 on, found {budget!r}")
         if self.outcome is not None and not callable(self.outcome):
             raise TypeError(f"outcome: expected a function, found {self.outcome!r:.60}")
         if self.certified is not None and not 0 < self.certified < 1:

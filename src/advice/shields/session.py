@@ -159,9 +159,10 @@ class ShieldSession:
         if (agent := rate) is not None and self.options.features is not None:
             rate = lambda _, actions: agent(obs, actions)  # noqa: E731 - its own observation
         episode = self._episodes[env_index]
-        if not self.shield.armed:  # nothing else looks at the action before it is executed
-            self._check_action(proposed)
-        if self._is_guarded(env_index):
+        guarded = self._is_guarded(env_index)
+        if not (self.shield.armed and guarded) or episode.guard.inside:
+            self._check_action(proposed)  # nothing else looks at it before it is executed
+        if guarded:
             verdict = episode.guard(self.shield, seen, proposed, rate)
         else:
             verdict = Verdict(proposed, reason="probe")
@@ -322,8 +323,8 @@ class ShieldSession:
         if enough and after / steps_after >= before / steps_before:
             self._useless = True
             self._warn(
-                f"the shield does not help here: {1000 * after / steps_after:.3g} violated "
-                f"episodes per 1,000 steps with it, {1000 * before / steps_before:.3g} without it"
+                f"the shield does not help here: {1000 * after / steps_after:.3g} episodes with a "
+                f"violation per 1,000 steps with it, {1000 * before / steps_before:.3g} without it"
             )
 
     def fit_if_due(self, progress: Callable[..., None] | None = None) -> bool:

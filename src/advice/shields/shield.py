@@ -145,10 +145,11 @@ class Shield(Decisions):
         """
         if type(outcome) in (bool, np.bool_):  # True would be SAFE
             raise TypeError(f"outcome: expected an advice.Outcome, found the truth value {outcome}")
-        if outcome not in list(Outcome):
+        try:
+            outcome = Outcome(outcome)
+        except ValueError as error:
             wanted = "advice.Outcome.SAFE, UNSAFE or INCONCLUSIVE"
-            raise ValueError(f"{outcome!r:.60} is not a valid Outcome: expected {wanted}")
-        outcome = Outcome(outcome)
+            raise ValueError(f"{error}: expected {wanted}") from None
         if self.compacted is not None:
             return
         if self.config.labels == "paper" and (self.armed or outcome == Outcome.INCONCLUSIVE):

@@ -147,7 +147,8 @@ def read_space(space: Any, what: str, *, discrete: bool) -> Space:
             raise SpaceMismatchError(
                 f"{what}: expected at most {_MOST_VALUES} values, found {space!r}"
             )
-        none, dtype = np.zeros(0), np.dtype(getattr(space, "dtype", None) or np.int64)
+        none, dtype = np.zeros(0), getattr(space, "dtype", None)
+        dtype = np.dtype(dtype if dtype in list(map(np.dtype, "bhilqBHILQ")) else np.int64)
         return Space("discrete", (), dtype, none, none, int(n), int(start))
     low, high = getattr(space, "low", None), getattr(space, "high", None)
     if discrete and hasattr(space, "nvec"):  # MultiDiscrete: a Box of whole numbers
