@@ -29,6 +29,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ from advice import Shield
 from advice.config import flat
 from advice.files import read_arrays, write_arrays
 from advice.reports.load import read_run
+from advice.runs.actions import pack_actions
 from advice.runs.checkpoints import Checkpointer, Counters
 from advice.runs.loop import Listener, train
 from advice.runs.methods import build, environment_of, make_environment
@@ -281,9 +283,19 @@ def targets(run: RunFolder, half: RunFolder) -> dict[str, Target]:
     def load_episodes() -> Any:
         return read_run(run).table[:, :-1].tobytes()  # the times may differ
 
-    def replay() -> Any:
-        found = resimulate(run, 2)
+    def replay(folder: RunFolder = run) -> Any:
+        found = resimulate(folder, 2)
         return found.executed.tobytes(), found.proposed.tobytes(), found.rewards.tobytes()
+
+    kept, unsigned = (
+        RunFolder(run.path.with_name(name), trust_task=True) for name in ("kept", "unsigned")
+    )
+    for folder in (kept, unsigned):
+        shutil.copytree(run.path, folder.path)
+        pack_actions(run, folder)
+        folder.actions_file.unlink()
+    unsigned.done_file.unlink()
+    packed, unsigned_csv = kept.packed_file, unsigned.episodes_file
 
     shields, checkpoints = damage_arrays(run.shield_file), damage_arrays(state)
     csv, actions = run.episodes_file, run.actions_file
@@ -300,6 +312,12 @@ def targets(run: RunFolder, half: RunFolder) -> dict[str, Target]:
         "actions.bin, damaged": Target(actions, lambda rng: change_bytes(actions, rng), replay),
         "actions.bin, forged": Target(
             actions, resigned(run, lambda rng: change_bytes(actions, rng)), replay
+        ),
+        "actions.bin.xz, damaged": Target(
+            packed, lambda rng: change_bytes(packed, rng), partial(replay, kept)
+        ),
+        "episodes.csv of packed actions, forged": Target(
+            unsigned_csv, change_csv(unsigned_csv), partial(replay, unsigned)
         ),
     }
 
