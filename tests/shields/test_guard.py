@@ -428,7 +428,8 @@ def test_a_replacement_is_calm_or_the_least_risky_safe_candidate():
 
 
 def test_a_replaced_discrete_action_is_of_its_space() -> None:
-    space = Discrete(3, dtype=np.int32)
+    space = Discrete(3)
+    space.dtype = np.dtype(np.int32)  # an argument of newer versions of Gymnasium
     shield = Shield(OBSERVATIONS, space, ShieldConfig(hidden_size=8, fit_steps=30), seed=0)
     rng = np.random.default_rng(0)
     for _ in range(60):
@@ -440,3 +441,4 @@ def test_a_replaced_discrete_action_is_of_its_space() -> None:
     verdict = shield.guard(rng.uniform(-1, 1, 4).astype(np.float32), np.int32(1))
     assert verdict.intervened
     assert space.contains(verdict.action)
+    assert verdict.action.dtype == np.int32
